@@ -18,7 +18,10 @@ from types import ModuleType
 from typing import Any
 
 from adv_wrappers import daylight
+from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.adversaries.timed import Timed
 from adv_wrappers.core.budgets import Budget, OfFrames, Valid, budget_of
 from adv_wrappers.core.coupled import Coupled
 from adv_wrappers.core.frame_stack import Newest
@@ -36,7 +39,7 @@ from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.timing import And, Bernoulli, Not, Or, Pair, Strategic, Timing
-from adv_wrappers.core.value import Value, construct
+from adv_wrappers.core.value import Value, construct, decode
 from adv_wrappers.errors import BudgetError, ThreatError, threat_in_errors
 from adv_wrappers.registry import after_load, load_entry_points, package_of, warn_left_out
 from adv_wrappers.threats import all_attacks
@@ -444,6 +447,33 @@ def _ball(how: object, given: Mapping[str, Any]) -> Budget:
     name = how.label if isinstance(how, ThreatModel) else getattr(how, "name", getattr(how, "__name__", "the threat"))
     made = parse_budget(name, how, given.get("eps"), given.get("norm"), given.get("scale"))
     return replace(old, within=made) if isinstance(old, OfFrames) else made  # type: ignore[type-var]
+
+
+def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:
+    """An actor, its text or its dictionary, as an actor whose victim is filled in.
+
+    A text is an actor's name, or ``timed:`` and that of a perturbation: ``timed:max-diff:steps=5``.
+
+    Raises:
+        ThreatError: for anything else.
+    """
+    if isinstance(actor, str):
+        name, colon, rest = actor.partition(":")
+        if name.strip() == Timed.name:
+            if not rest.strip():
+                raise ThreatError(f"timed needs the perturbation that it times, as in 'timed:max-diff', got {actor!r}")
+            return Timed(parse_perturbation(rest), victim)
+        kind = None if colon else Value.kinds.get(actor)
+        if kind is None or not issubclass(kind, Actor):
+            known = sorted(name for name, k in Value.kinds.items() if issubclass(k, Actor))
+            raise ThreatError(f"unknown actor {actor!r}; known: {', '.join(known)}")
+        return construct(kind, victim=victim)
+    found = decode(actor, load_referenced) if isinstance(actor, Mapping) else actor
+    if not isinstance(found, (Actor, Hybrid)):
+        raise ThreatError(
+            f"expected an actor such as SARL() or PAAD(victim), its name or dictionary, got {actor!r:.80}"
+        )
+    return found.against(victim)
 
 
 def threat_layers(threat: ThreatModel) -> list[ThreatModel]:

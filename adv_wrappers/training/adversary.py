@@ -48,7 +48,7 @@ from adv_wrappers.errors import (
 )
 from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.registry import BOTH, FORMS, Form, Observe
-from adv_wrappers.threats.presets import parse_when
+from adv_wrappers.threats.presets import as_actor, parse_when
 from adv_wrappers.training.algorithms import ALGORITHMS, Training, made_model
 from adv_wrappers.training.checkpoints import restore_model, save_model
 from adv_wrappers.training.director_networks import director_of, policy_kwargs, rollout_of
@@ -70,7 +70,6 @@ from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_env_wo
 from adv_wrappers.utils.reading import decoding, read_json
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.perturb_dynamics import end_diverged_episodes
 from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv

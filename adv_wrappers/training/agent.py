@@ -69,7 +69,7 @@ from adv_wrappers.errors import (
 )
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.registry import Rewards, Robust, Select
-from adv_wrappers.threats.presets import as_threat, parse_when, presets
+from adv_wrappers.threats.presets import as_actor, as_threat, parse_when, presets
 from adv_wrappers.training import hyperparameters as defaults
 from adv_wrappers.training.algorithms import Training, algorithm_class, made_model
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress, restore_model
@@ -133,7 +133,6 @@ from adv_wrappers.utils.processes import check_env_workers, pickled
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.victims.victim import OutputKind
-from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.perturb_dynamics import end_diverged_episodes
 from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
 

@@ -12,26 +12,33 @@ from typing import Any, ClassVar, SupportsFloat
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from adv_wrappers.adversaries.actor import Actor, ActorSpace, check_actions
+from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, ActorSpace, Unperturbed, check_actions
 from adv_wrappers.adversaries.hybrid import Hybrid
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.adversaries.learned import append_actions, append_spent
+from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.clock import row_seeds
 from adv_wrappers.core.perturbation import On, When
+from adv_wrappers.core.spaces import Field
+from adv_wrappers.core.threat import ThreatModel, fits
+from adv_wrappers.core.timing import Never
 from adv_wrappers.core.types import Array, Counter, Flags, Info, Leaves, Space
+from adv_wrappers.core.value import decode
 from adv_wrappers.environments.checked import checked_reset
-from adv_wrappers.errors import SpaceError, ValueRangeError, VictimError
+from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.registry import OBSERVE
+from adv_wrappers.threats.presets import as_actor, parse_when
 from adv_wrappers.utils import trees
-from adv_wrappers.victims import Victim
+from adv_wrappers.utils.checks import check_choice
+from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.policy_runner import PolicyRunner
-from adv_wrappers.wrappers.adversary_config import (
-    AdversaryConfig,
-    recorded_arguments,
-)
-from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
+from adv_wrappers.victims.references import load_referenced
+from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward, takes_induced_action
 from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, Layer, VectorLayer, floated
+from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
 from adv_wrappers.wrappers.wrap import wrap
 
 
@@ -39,9 +46,11 @@ class AdversaryLayer(Layer):
     """Mixin of the adversary environments: the adversary's action attacks the victim, which then acts.
 
     Attributes:
-        config: the configuration.
         victim: the victim that acts.
+        actor: turns the adversary's action into a perturbation; its victim is filled in.
         runner: acts for the victim.
+        observe: ``"state"``, ``"state+action"`` or ``"state+action+spent"``.
+        reward: the adversary's reward function.
     """
 
     on: ClassVar[On] = "observation"
@@ -61,21 +70,74 @@ class AdversaryLayer(Layer):
         quantize: bool = True,
     ) -> None:
         wrapped = self._wrap(env)
-        self.config = config = AdversaryConfig.create(
-            wrapped.observation_space, wrapped.action_space, victim, actor, within, when, reward, observe, env
-        )
-        self._wrapped = env
+        observed: Space = wrapped.observation_space
+        acted: Space = wrapped.action_space
+
+        # both sides, checked before anything is wrapped
+        self.victim: Victim = load_victim(victim)
+        fits(self.victim, observed, acted)
+        self.actor = as_actor(actor, self.victim)
+        check_choice("observe", observe, OBSERVE, error=ThreatError)
+        if not callable(reward):
+            raise ThreatError(f"reward must be a function, got {reward!r:.80}")
+        self.observe, self.reward, self._takes_induced_action = observe, reward, takes_induced_action(reward)
+        field = Field(observed, None, "observation")
+        if field.discrete:
+            raise SpaceError(
+                f"an adversary sees what the victim sees, and needs Box observations, got {observed}: "
+                f"gymnasium.wrappers.FlattenObservation makes one-hot vectors, for a victim that was trained on those"
+            )
+        shape = field.shape if self.actor.on != "dynamics" else dynamics_beneath(env).places(self.actor.at).shape
+        actions = self.actor.action_space(shape)
+        if isinstance(within, Mapping):
+            within = decode(within, load_referenced)
+        if isinstance(when, Mapping):
+            when = decode(when, load_referenced)
+        within = getattr(self.actor, "within", None) if within is None else within
+        when = parse_when(when) if isinstance(when, str) else when
+
         # an actor on actions or the dynamics attacks in a layer of its own, beneath
-        beneath = None if config.beneath_threat is None else wrap(env, config.beneath_threat, victim=config.victim)
-        super().__init__(env if beneath is None else beneath, config.observation_threat, quantize=quantize)
-        self._layer_beneath: Layer | None = beneath
-        engines = [self.engine] if beneath is None else [self.engine, beneath.engine]
+        threat, beneath = self._threats(within, when, shape, acted)
+        self._wrapped = env
+        self._layer_beneath: Layer | None = None if beneath is None else wrap(env, beneath, victim=self.victim)
+        super().__init__(env if beneath is None else self._layer_beneath, threat, quantize=quantize)
+        engines = [self.engine] if self._layer_beneath is None else [self.engine, self._layer_beneath.engine]
         self._acting_engines = [engine for engine in engines if engine.memory is not None]
-        self.victim: Victim = config.victim
-        self.runner = PolicyRunner(config.victim, wrapped.rows or 1)
-        self._show(config.observation_space, config.action_space)
+        self.runner = PolicyRunner(self.victim, wrapped.rows or 1)
+        self._adversary_actions = actions
+        self._show(observed if observe == "state" else _extended(observed, self.victim, observe), actions)
         self._true: Any = None  # the newest true observation, which the adversary's next action perturbs
         self._victim_returns: Any = 0.0 if wrapped.rows is None else np.zeros(wrapped.rows)
+
+    def _threats(
+        self, within: Any, when: Any, shape: tuple[int, ...], action_space: Space
+    ) -> tuple[ThreatModel, ThreatModel | None]:
+        """The threat to the observations, and that to the actions or the dynamics, of which a layer beneath is made."""
+        actor, victim = self.actor, self.victim
+        if isinstance(actor, Hybrid):
+            state, action, reach = actor.state, actor.action, actor.reach
+        else:
+            state, action, reach = actor, actor, within
+        beneath = None
+        if actor.on != "observation":
+            on: On = "dynamics" if actor.on == "dynamics" else "action"
+            if reach is None and on == "action" and isinstance(action_space, spaces.Discrete):
+                reach = Valid()
+            at = getattr(actor, "at", None)
+            beneath = ThreatModel(on, ActorPerturbation(action, shape), reach, when, at).against(victim)
+        if self._beneath_alone:
+            return ThreatModel("observation", Unperturbed(), Valid(), Never()), beneath
+        return ThreatModel("observation", ActorPerturbation(state, shape), within, when).against(victim), beneath
+
+    @property
+    def _beneath_alone(self) -> bool:
+        """Whether the adversary perturbs actions, or the dynamics, and no observations."""
+        return self.actor.on in ("action", "dynamics")
+
+    @property
+    def _acting_layer(self) -> Layer:
+        """The layer whose budget ``within`` is."""
+        return self._layer_beneath if self._beneath_alone and self._layer_beneath is not None else self
 
     def _show(self, observation_space: Space, action_space: ActorSpace) -> None:
         """Take the adversary's spaces, of one row, in place of the environment's."""
@@ -90,13 +152,10 @@ class AdversaryLayer(Layer):
         Raises:
             BudgetError: for a budget that makes no sense on this space; the old one then stays.
         """
-        if not self.config.beneath_alone:
+        if self._acting_layer is self:
             super().set_budget(within)
-            self.config.observation_threat = self.whole_threat
-            return
-        assert self._layer_beneath is not None
-        self._layer_beneath.set_budget(within)
-        self.config.beneath_threat = self._layer_beneath.whole_threat
+        else:
+            self._acting_layer.set_budget(within)
 
     def set_budget_share(self, share: float) -> None:
         """Use a share of the budget that :meth:`set_budget` replaces, from the adversary's next action on.
@@ -105,32 +164,58 @@ class AdversaryLayer(Layer):
             ValueRangeError: for a share that is none.
             BudgetError: for a budget without a radius.
         """
-        if not self.config.beneath_alone:
+        if self._acting_layer is self:
             super().set_budget_share(share)
-            return
-        assert self._layer_beneath is not None
-        self._layer_beneath.set_budget_share(share)
+        else:
+            self._acting_layer.set_budget_share(share)
 
     def _attack(self, actions: Any, rows: int, moved: Flags = True) -> Any:
         """What the victim observes under the adversary's actions ``[rows, *A]``, in the rows of ``moved``."""
-        config = self.config
-        leaves = _as_memory(actions, config.action_space, rows, config.actor.direction)
+        leaves = _as_memory(actions, self._adversary_actions, rows, self.actor.direction)
         for engine in self._acting_engines:
             engine.set_memory(leaves)
         return self.engine.observe(self._true if self.quantize else floated(self._true), moved)
 
     def _rewarded(self, reward: Any, attacked: Flags, terminated: Flags, truncated: Flags) -> Any:
-        """The adversary's reward for a step of which the victim has this one: a scalar, or ``[B]``."""
+        """The adversary's reward for a step of which the victim has this one: a scalar, or ``[B]``.
+
+        Raises:
+            ValueRangeError: for a reward that is no number, not finite, or of another shape.
+        """
         self._victim_returns = self._victim_returns + np.asarray(reward, np.float64)
-        return self.config.adversary_reward(
+        more = {"induced_action": self._induced_action} if self._takes_induced_action else {}
+        own = self.reward(
             reward,
             attacked=attacked,
             terminated=terminated,
             truncated=truncated,
             return_=self._victim_returns,
             spent=self.engine.spent,
-            induced_action=self._induced_action,
+            **more,
         )
+        expected, got = tuple(np.shape(reward)), None
+        try:
+            got = tuple(np.shape(own))
+            sound = got == expected and bool(np.isfinite(own).all())
+        except (TypeError, ValueError):  # no numbers, or rows of several lengths
+            sound = False
+        if not sound:
+            raise ValueRangeError(
+                f"the adversary's reward must be finite, one number a row: expected shape {expected}, got "
+                f"{'no array' if got is None else f'shape {got}'}: {own!r:.80}"
+            )
+        return own
+
+    def _seen(self, true: Any, spent: Counter) -> Any:
+        """What the adversary observes at true observations ``[B, *S]``, after ``spent`` attacks in their episodes."""
+        if self.observe == "state":
+            return true
+        # an adversary of actions alone observes the very action that it will perturb
+        action = self.runner.peek(true) if self.actor.on == "action" else self.runner.mode(true)
+        seen = append_actions(
+            torch.from_numpy(np.array(true)), torch.from_numpy(np.asarray(action)), self.victim.action_space
+        )
+        return (append_spent(seen, spent) if self.observe == OBSERVE[2] else seen).numpy()
 
     def _attacked(self) -> Flags:
         """Which rows were attacked, on observations or on actions; called once the victim has acted."""
@@ -156,8 +241,25 @@ class AdversaryLayer(Layer):
         whole, rows = np.array(obs), np.flatnonzero(done).tolist()
         for row in rows:
             whole[row] = final(row)
-        seen = self.config.adversary_observation(self.runner, whole, spent)
+        seen = self._seen(whole, spent)
         return {row: seen[row] for row in rows}
+
+
+def _extended(space: Space, victim: Victim, observe: str) -> spaces.Box:
+    """The space of observations with the victim's action appended, and the number of attacks."""
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1 or space.dtype.kind != "f":
+        raise SpaceError(f"observe={observe!r} is for flat observations of floats, got {space}")
+    acts = victim.action_space
+    if isinstance(acts, spaces.Discrete):
+        low, high = np.zeros(int(acts.n)), np.ones(int(acts.n))
+    elif isinstance(acts, spaces.Box):  # unclipped: a victim's own action may lie outside its space
+        low, high = np.full(acts.shape, -np.inf).ravel(), np.full(acts.shape, np.inf).ravel()
+    else:
+        raise SpaceError(f"observe={observe!r} takes one discrete action or continuous ones, got {acts}")
+    if observe == OBSERVE[2]:
+        low, high = np.append(low, 0), np.append(high, np.inf)
+    low, high = np.concatenate([space.low, low]), np.concatenate([space.high, high])
+    return spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype.type)
 
 
 def _as_memory(actions: Any, space: ActorSpace, rows: int, direction: bool) -> Leaves:
@@ -192,7 +294,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         self.runner.reset(mask, seeds)
         self._finished = np.zeros(self.num_envs, bool) if mask is None else self._finished & ~mask
         self._true = obs
-        return self.config.adversary_observation(self.runner, obs, self.engine.spent), info
+        return self._seen(obs, self.engine.spent), info
 
     def _find_device(self, obs: Any) -> None:
         if trees.device(obs) is not None:
@@ -212,11 +314,11 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
             self._begin_episodes(dummy)
             self._finished = done
         elif mode == AutoresetMode.SAME_STEP:
-            if self.config.observe != "state" and info.get("final_obs") is not None:
+            if self.observe != "state" and info.get("final_obs") is not None:
                 info = {**info, "final_obs": self._final_obs(info["final_obs"], obs, done, spent)}
             self._begin_episodes(done)
         self._true = obs
-        seen = self.config.adversary_observation(self.runner, obs, engine.spent)
+        seen = self._seen(obs, engine.spent)
         return seen, reward, terminated, truncated, info
 
     def _final_obs(self, final: Array, obs: Any, done: Array, spent: Array) -> Array:
@@ -275,7 +377,17 @@ class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
     @property
     def _saved_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
         """The arguments that Gymnasium writes into the spec, made when it asks: budgets change."""
-        return recorded_arguments(self.config, self.quantize)
+        threat, victim, actor = self._acting_layer.whole_threat, self.victim, self.actor
+        within, when = threat.budget, threat.when
+        arguments: dict[str, Any] = {"victim": victim.ref or victim, "actor": actor, "within": within, "when": when}
+        if victim.ref and actor.victim in (None, victim):  # as JSON, where they have such a form
+            arguments |= {"actor": actor.to_dict(), "within": within.to_dict()}
+            arguments["when"] = when.to_dict() if isinstance(when, When) else when
+        if self.reward is not minus_reward:
+            arguments["reward"] = self.reward
+        if self.observe != "state":
+            arguments["observe"] = self.observe
+        return arguments if self.quantize else {**arguments, "quantize": False}
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
@@ -296,9 +408,9 @@ class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
         return self._own_observation(obs), info
 
     def _own_observation(self, obs: Any) -> Any:
-        if self.config.observe == "state":
+        if self.observe == "state":
             return obs
-        return self.config.adversary_observation(self.runner, obs[None], self.engine.spent)[0]
+        return self._seen(obs[None], self.engine.spent)[0]
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         """Attack with the adversary's action, let the victim act, and step the environment."""

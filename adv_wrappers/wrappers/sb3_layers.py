@@ -170,7 +170,7 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
         self._victim_returns = np.zeros(self.num_envs)
         self._returns = np.zeros(self.num_envs)  # of the adversary
         self._lengths = np.zeros(self.num_envs, np.int64)
-        return self.config.adversary_observation(self.runner, obs, self.engine.spent)
+        return self._seen(obs, self.engine.spent)
 
     def step_async(self, actions: Any) -> None:
         """Attack with the adversary's actions ``[B, *A]``, and let the victim act."""
@@ -199,7 +199,7 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
                 }
                 if "episode" in infos[row]:  # a Monitor beneath counts what the victim earns
                     infos[row]["episode"] = {**infos[row]["episode"], "r": float(self._returns[row])}
-            if self.config.observe != "state":
+            if self.observe != "state":
                 for row, seen in self._final_observations(
                     obs, dones, lambda i: infos[i]["terminal_observation"], spent
                 ).items():
@@ -209,5 +209,5 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
             self._returns[dones] = 0.0
             self._lengths[dones] = 0
         self._true = obs
-        seen = self.config.adversary_observation(self.runner, obs, engine.spent)
+        seen = self._seen(obs, engine.spent)
         return seen, np.asarray(own, np.float32), dones, infos

@@ -18,7 +18,7 @@ from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.core.perturbation import DecliningPerturbation, Perturbation
 from adv_wrappers.core.value import decode
 from adv_wrappers.errors import BudgetError, ThreatError, VictimError
-from adv_wrappers.wrappers.adversary_config import as_actor
+from adv_wrappers.threats.presets import as_actor
 from tests.every_case import every_case
 from tests.rigs import RIGS, ReplayEnv, recorded
 

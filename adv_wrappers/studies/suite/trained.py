@@ -17,13 +17,12 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, VictimError
 from adv_wrappers.registry import FORMS
 from adv_wrappers.studies.suite.entry import NO_ACTION_BUDGET, NO_BUDGET, AttackSetting, Entry, MadeAttack, count_of
-from adv_wrappers.threats.presets import threat
+from adv_wrappers.threats.presets import as_actor, threat
 from adv_wrappers.training.critic import check_critic_settings, exploring_victim, scan_critics
 from adv_wrappers.training.folder import read_record
 from adv_wrappers.training.imitation import LEAST_QUERIES, check_imitable, imitate
 from adv_wrappers.utils.checks import check_choice, check_names
 from adv_wrappers.utils.limits import expected_arguments
-from adv_wrappers.wrappers.adversary_config import as_actor
 
 SARSA = "robust-sarsa"
 _ROUNDS, _MOST_QUERIES = 6, 20_000  # of an imitation

@@ -47,7 +47,7 @@ from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.registry import Observe
-from adv_wrappers.threats.presets import as_threat
+from adv_wrappers.threats.presets import as_actor, as_threat
 from adv_wrappers.training.adversary import (
     AdversaryScore,
     AdversaryTask,
@@ -82,7 +82,6 @@ from adv_wrappers.utils.limits import (
 from adv_wrappers.utils.reading import decoding, read_json
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -61,10 +61,10 @@ def test_another_budget_of_the_observations(wrapper):
         true = np.array(env._true)
         env.step(action_of(env, wrapper, 1.0))
         assert np.abs(shown[-1] - true).max() == pytest.approx(within.eps)
-        assert env.config.observation_threat.within == env.threat.within == env.engine.applied.budget == within
+        assert env.whole_threat.within == env.threat.within == env.engine.applied.budget == within
     with pytest.raises(BudgetError, match="scale has 2 numbers"):
         env.set_budget(adv.Linf(1.0, scale=(1.0, 2.0)))
-    assert env.config.observation_threat.within == env.engine.applied.budget == NARROW
+    assert env.whole_threat.within == env.engine.applied.budget == NARROW
 
 
 @pytest.mark.parametrize("wrapper", SHELLS)
@@ -86,11 +86,11 @@ def test_another_budget_of_the_actions(wrapper):
             env.set_budget(within)
         env.step(action_of(env, wrapper, 1.0))
         assert moved[-1] == pytest.approx(within.eps, abs=1e-5)
-        assert env.config.beneath_threat.within == inner.threat.within == within
+        assert inner.whole_threat.within == inner.threat.within == within
     for bad, message in ((adv.Linf(1.0, scale=(1.0, 2.0)), "scale has 2 numbers"), (0.3, "must be a budget .*got 0.3")):
         with pytest.raises(BudgetError, match=message):
             env.set_budget(bad)
-    assert env.config.beneath_threat.within == inner.engine.applied.budget == WIDE
+    assert inner.whole_threat.within == inner.engine.applied.budget == WIDE
     assert env.threat.within == adv.Valid()
 
 
@@ -112,17 +112,17 @@ def test_another_budget_of_a_hybrid():
     """That of the observations; the reach stays."""
     env = hopper("env", adv.Hybrid(adv.PAAD(), adv.ActionPAAD(), adv.Linf(0.2)), NARROW)
     env.set_budget(WIDE)
-    assert env.config.observation_threat.within == env.engine.applied.budget == WIDE
-    assert env.config.beneath_threat.within == env.env.engine.applied.budget == adv.Linf(0.2)
+    assert env.whole_threat.within == env.engine.applied.budget == WIDE
+    assert env.env.whole_threat.within == env.env.engine.applied.budget == adv.Linf(0.2)
     again = gym.make(EnvSpec.from_json(json.loads(json.dumps(env.spec.to_json()))))
-    assert again.threat.within == WIDE and again.config.beneath_threat.within == adv.Linf(0.2)
+    assert again.threat.within == WIDE and again.env.whole_threat.within == adv.Linf(0.2)
 
 
 def test_discrete_actions_take_no_distance():
     env = adv.AdversaryEnv(game("env"), "zoo:cartpole-a2c", "pa-ad-action")
     with pytest.raises(BudgetError, match="no distance"):
         env.set_budget(WIDE)
-    assert env.config.beneath_threat.within == adv.Valid()
+    assert env.env.whole_threat.within == adv.Valid()
 
 
 OWN = {
