@@ -94,6 +94,9 @@ class LastStep:
         """Keep a step in the rows of a mask (bool ``[B]``; True for all)."""
         new = self.after(true, shown)
         mask = torch.as_tensor(rows, device=shown.device).expand(len(shown))
+        if rows is True:
+            self.leaves = *new, mask
+            return
         if self.leaves is None:
             self.leaves = *(torch.zeros_like(leaf) for leaf in new), torch.zeros_like(mask)
         *old, known = self.leaves

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget, OfFrames
-from adv_wrappers.core.types import Array, Flags
+from adv_wrappers.core.budgets import Budget, LastStep, OfFrames, as_column
+from adv_wrappers.core.types import Array
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.limits import Integer
 
@@ -87,61 +87,38 @@ def frames_of(budget: Budget) -> tuple[int | None, int] | None:
     return (budget.axis, budget.size) if isinstance(budget, Newest) else None
 
 
-class FrameHistory:
+class FrameHistory(LastStep):
     """The last stack of every row, as it was received and as it was shown: tensors ``[B, *S]``."""
 
     def __init__(self, budget: Newest, shape: tuple[int, ...]) -> None:
-        axis = budget.along(shape)
-        self._axis = axis + 1 if axis >= 0 else axis  # rows come first
+        super().__init__()
+        self._axis = budget.along(shape) % len(shape) + 1  # rows come first
         self._size = budget.size
-        self._true: Tensor | None = None
-        self._shown: Tensor | None = None
-        self._known: Tensor | None = None  # rows in the midst of an episode
+
+    def after(self, true: Tensor, shown: Tensor) -> tuple[Tensor, ...]:
+        return true.clone(), shown.clone()  # which may be the environment's own memory
 
     def recall(self, stack: Tensor) -> tuple[Tensor, Tensor]:
         """``stack`` with its old frames as they were shown, and which elements are new, bool ``[B, *S]``."""
-        if self._true is None or self._shown is None or self._known is None:
+        if self.leaves is None:
             return stack, torch.ones_like(stack, dtype=torch.bool)
-        axis, length = self._axis, stack.shape[self._axis]
-        if stack.device.type == "cpu" and bool(self._known.all()):  # as a rule one frame is new
-            kept = length - self._size
-            if torch.equal(self._true.narrow(axis, self._size, kept), stack.narrow(axis, 0, kept)):
-                free = torch.zeros_like(stack, dtype=torch.bool)
-                free.narrow(axis, kept, self._size).fill_(True)
-                return torch.cat(
-                    [self._shown.narrow(axis, self._size, kept), stack.narrow(axis, kept, self._size)], axis
-                ), free
-        frames = length // self._size
-        rolled = torch.roll(self._true, -self._size, axis) == stack
+        *last, known = self.leaves
+        true, shown, now = (self._frames(part) for part in (*last, stack))
         # one answer a row and frame: all bytes of it are what stood one place further on
-        split = (frames, self._size)
-        order = rolled.unflatten(axis, split).movedim(axis if axis > 0 else axis - 1, 1)
-        old = order.flatten(2).all(-1)
-        old[:, -1] = False
-        old &= self._known[:, None]
-        lead = (axis if axis > 0 else stack.dim() + axis) - 1
-        wide = old.repeat_interleave(self._size, 1).view(
-            len(stack), *[1] * lead, length, *[1] * (stack.dim() - lead - 2)
-        )
-        wide = wide.expand_as(stack)
-        return torch.where(wide, torch.roll(self._shown, -self._size, axis), stack), ~wide
+        old = (true[:, 1:] == now[:, :-1]).flatten(2).all(-1) & known[:, None]
+        seen, free = now.clone(), torch.ones_like(now, dtype=torch.bool)
+        for i, rows in enumerate(old.unbind(1)):
+            column = as_column(rows, now[:, i])
+            torch.where(column, shown[:, i + 1], now[:, i], out=seen[:, i])
+            free[:, i] = ~column
+        return self._stacked(seen), self._stacked(free)
 
-    def remember(self, true: Tensor, shown: Tensor, rows: Flags = True) -> None:
-        """Keep both stacks in the rows of a mask (bool ``[B]``; True for all)."""
-        if rows is True or self._true is None or self._shown is None or self._known is None:
-            self._true, self._shown = true.clone(), shown.clone()
-            self._known = torch.ones(len(true), dtype=torch.bool, device=true.device)
-            if rows is not True:
-                self._known &= torch.as_tensor(rows, device=true.device)
-            return
-        mask = torch.as_tensor(rows, device=true.device)
-        wide = mask.view(-1, *[1] * (true.dim() - 1))
-        self._true, self._shown = torch.where(wide, true, self._true), torch.where(wide, shown, self._shown)
-        self._known = self._known | mask
+    def _frames(self, stack: Tensor) -> Tensor:
+        """Stacks as frames ``[B, F, ...]``."""
+        frames: Tensor = stack.unflatten(self._axis, (-1, self._size)).movedim(self._axis, 1)
+        return frames
 
-    def forget(self, rows: Flags | None = None) -> None:
-        """A new episode begins in the rows of a mask; None for all."""
-        if rows is None:
-            self._true = self._shown = self._known = None
-        elif self._known is not None:
-            self._known = self._known & ~torch.as_tensor(rows, device=self._known.device)
+    def _stacked(self, frames: Tensor) -> Tensor:
+        """Frames as stacks ``[B, *S]``."""
+        stack: Tensor = frames.movedim(1, self._axis).flatten(self._axis, self._axis + 1)
+        return stack
