@@ -60,7 +60,9 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     how = "under attacks of" if training.by in ADVERSARIES else "by a loss against every error of"
     tried = [*dict.fromkeys(training.tried)]
     known = f" ({' and '.join(tried)} {'was' if len(tried) == 1 else 'were'} tried before)" if tried else ""
-    what += f" {how} {size}, {training.by}{known}; {STEPS:,} steps, fewer with --steps: it says how long they take"
+    what += (
+        f" {how} {size}, {training.by}{known}; {STEPS:,} steps, fewer with --steps; the command says how long they take"
+    )
     steps.append(NextStep(what, shlex.join([*_training_words(training, same, eps, scale), "--out", str(hardened)])))
     # the same episodes, and as much time: what the two reports say can then be compared
     what, same = "Then make the report of the hardened agent", [*env, "--victim", f"card:{hardened}", *seed]

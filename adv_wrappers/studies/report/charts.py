@@ -182,7 +182,7 @@ class LineChart:
         return _place(math.log10(number) if number > 0 else zero, (zero, most))
 
     def y(self, value: float) -> float:
-        """Where a value is, 0 to 100 from the top; the text of a path takes it too."""
+        """Where a value is, 0 to 100 from the top."""
         return round(100 - _place(value, self.limits), 2)
 
     def path(self, line: Line) -> str:
