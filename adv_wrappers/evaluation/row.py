@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Annotated, Any, TypedDict, get_type_hints
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 
@@ -226,19 +226,15 @@ class Row(Mapping[str, Any]):
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Row:
-        """Inverse of :meth:`to_dict`. What other releases count is left out.
+        """Inverse of :meth:`to_dict`; columns that are none are left out.
 
         Raises:
             ValueRangeError: for a dictionary of another form.
         """
-        columns = {column: value for column, value in data.items() if column in COLUMNS}
-        if columns.get("checks"):
-            columns["checks"] = {name: count for name, count in columns["checks"].items() if name in _CHECKS}
-        row: Row = value_of(Row, columns)
+        row: Row = value_of(Row, {column: value for column, value in data.items() if column in COLUMNS})
         return row
 
 
-_CHECKS = {*get_type_hints(Checks)}
 COLUMNS = tuple(column.name for column in fields(Row))
 
 

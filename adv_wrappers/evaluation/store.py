@@ -46,8 +46,9 @@ CREATE TABLE cells (
     key TEXT PRIMARY KEY, name TEXT NOT NULL, run TEXT, row TEXT, error TEXT, seconds REAL, worker TEXT, finished REAL
 );
 CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, heartbeat REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE places (place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
 """
-_PLACES = "CREATE TABLE places (place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE)"  # the order of rows
+_PLACED = "JOIN places ON places.key = cells.key"  # the order of rows
 _HEARTBEAT = 5.0  # seconds between two signs of life of a run
 _STALE = 20.0  # seconds without one, after which the claims of a run are free
 _BUSY = 60.0  # seconds to wait for another writer
@@ -157,10 +158,6 @@ class Store:
                         "a newer release of adv_wrappers wrote it" if version > SCHEMA else "an older release wrote it"
                     )
                     raise StoreError(f"{self.path} has form {version} and not {SCHEMA}: {newer}")
-                self._has_places = "places" in tables or not self._read_only
-                if "places" not in tables and not self._read_only:  # a new file, or one from before there were places
-                    execute(_PLACES)
-                    execute("INSERT INTO places (key) SELECT key FROM cells ORDER BY rowid")
             if self._shared:
                 execute("PRAGMA journal_mode = WAL")
                 execute("PRAGMA synchronous = NORMAL")
@@ -278,7 +275,7 @@ class Store:
 
     def errors(self) -> dict[str, str]:
         """By the name of a cell that failed, kind and text of its error; cells of one name are numbered."""
-        find = f"SELECT name, error FROM cells {self._placed('error IS NOT NULL')}"
+        find = f"SELECT name, error FROM cells {_PLACED} WHERE error IS NOT NULL ORDER BY place"
         with _named_errors(self.path):
             found = self._connection.execute(find).fetchall()
         return dict(zip(unique(name for name, _ in found), (error for _, error in found), strict=True))
@@ -325,19 +322,11 @@ class Store:
         """Every cell that has a row, in the order of :meth:`place`."""
         find = (
             "SELECT cells.key, cells.name, runs.about, cells.row, cells.seconds, cells.worker FROM cells "
-            f"JOIN runs ON runs.id = cells.run {self._placed('TRUE')}"
+            f"JOIN runs ON runs.id = cells.run {_PLACED} ORDER BY place"
         )
         with _named_errors(self.path):
             for key, name, about, row, seconds, worker in self._connection.execute(find):
                 yield PlayedCell(key, name, json.loads(about), Row.from_dict(json.loads(row)), None, seconds, worker)
-
-    def _placed(self, condition: str) -> str:
-        """The end of a query of cells, for which the condition holds, in the order of their places."""
-        if not self._has_places:
-            return f"WHERE {condition} ORDER BY cells.rowid"
-        # an older release gives its rows no places
-        order = "places.place IS NULL, places.place, cells.rowid"
-        return f"LEFT JOIN places ON places.key = cells.key WHERE {condition} ORDER BY {order}"
 
     def __len__(self) -> int:
         with _named_errors(self.path):

@@ -23,7 +23,6 @@ R = TypeVar("R")
 LOCK = ".lock"
 _mine: ContextVar[frozenset[Path]] = ContextVar("folders that the calls around this one hold", default=frozenset())
 _PROBE = 1 << 16  # bytes
-_TRIES = 10  # at a folder that others make and remove
 
 
 def write(path: Path, data: bytes) -> None:
@@ -36,7 +35,7 @@ def write(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _removed_at_end(beside):
-            _where_it_is(path.parent, lambda: _write_and_sync(beside, data))
+            _write_and_sync(beside, data)
             os.replace(beside, path)
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         raise OutputError(f"cannot write {path}: {_reason(error)}") from error
@@ -141,7 +140,7 @@ def _lock(folder: Path) -> BaseFileLock:
 
     lock = FileLock(folder / LOCK, blocking=False)
     try:
-        _where_it_is(folder, lock.acquire)
+        lock.acquire()
     except Timeout as error:
         raise OutputError(f"{_holder(folder / LOCK)}; wait for it, or give another folder") from error
     except OSError as error:
@@ -149,17 +148,6 @@ def _lock(folder: Path) -> BaseFileLock:
     with contextlib.suppress(OSError):  # on Windows, where none but the lock may write; a full disk is found elsewhere
         (folder / LOCK).write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}), encoding="utf-8")
     return lock
-
-
-def _where_it_is(folder: Path, act: Callable[[], object]) -> None:
-    """Do something in a folder, which is made again where another process that had made it removes it meanwhile."""
-    for _ in range(_TRIES):
-        try:
-            act()
-            return
-        except FileNotFoundError:
-            make_folder(folder)
-    act()
 
 
 def _holder(path: Path) -> str:
@@ -176,7 +164,7 @@ def _write_probe(folder: Path) -> None:
     path = folder / f".probe.{os.getpid()}"
     try:
         with _removed_at_end(path):
-            _where_it_is(folder, lambda: _write_and_sync(path, bytes(_PROBE)))
+            _write_and_sync(path, bytes(_PROBE))
     except OSError as error:
         raise _unwritable(folder, error) from error
 

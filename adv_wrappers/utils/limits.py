@@ -19,16 +19,59 @@ import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    TypeGuard,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    is_typeddict,
+)
 
 import numpy as np
 
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
-from adv_wrappers.utils.checks import either, finite_float, is_integer, is_number, limits_in_words, plain_number
 from adv_wrappers.utils.frozen import set_fields
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Whether this is an integer of Python's own."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether this is an integer or a float of Python's own; NaN and infinity are."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def plain_number(value: object) -> object:
+    """A number of NumPy as Python's own; anything else as it is."""
+    return value.item() if isinstance(value, (np.integer, np.floating)) else value
+
+
+def finite_float(value: object) -> float | None:
+    """A number of Python's own as a float; None for anything else, infinity and integers that no float can hold."""
+    if not is_number(value):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def either(texts: Iterable[str]) -> str:
+    """``a, b or c``."""
+    *others, last = texts
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 @dataclass(frozen=True)
@@ -53,7 +96,14 @@ class Limits:
         return inside and not (self.above and number == low) and not (self.below and number == high)
 
     def __str__(self) -> str:
-        return limits_in_words(self.minimum, self.maximum, self.above, self.below)
+        """In words, to be put behind what the number is."""
+        ends = (self.minimum, self.maximum)
+        least, most = (None if end is None else f"{end}" if is_integer(end) else f"{end:g}" for end in ends)
+        if least is None:
+            return "" if most is None else f" of at most {most}"
+        if self.above:
+            return f" above {least}" + ("" if most is None else f" and {'below' if self.below else 'at most'} {most}")
+        return f" of at least {least}" if most is None else f" from {least} to {most}"
 
 
 MOST_EPISODES = 10**6

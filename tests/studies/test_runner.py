@@ -106,16 +106,6 @@ def test_rows_have_the_order_of_the_plan_whichever_is_played_first(tmp_path):
         assert names(store)[0][2] == "pgd:eps=0.1"
 
 
-def test_a_store_of_an_older_release_keeps_its_order(tmp_path):
-    with Store(tmp_path / "rows.db") as store:
-        run(Plan.of(victims=[DQN], environments=[SHORT], **ATTACKED), store)
-        before = names(store)
-        store._connection.execute("DROP TABLE places")
-    for read_only in (True, False, True):
-        with Store(tmp_path / "rows.db", read_only=read_only) as store:
-            assert names(store) == before
-
-
 def test_cells_that_fail_have_the_order_of_the_plan():
     plan = sum((failing(how) for how in ("raises", "is fine", "raises later")), Plan(()))
     with Store(":memory:") as store, closing(CellPlayer()) as player:

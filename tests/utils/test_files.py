@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from filelock import FileLock
 
 import adv_wrappers as adv
 from adv_wrappers import studies
@@ -61,27 +60,6 @@ def test_a_process_that_was_killed_holds_nothing(tmp_path: Path, other) -> None:
     with held(tmp_path / "o"):
         assert (tmp_path / "o" / ".lock").exists()
     assert not list((tmp_path / "o").iterdir())
-
-
-@every_case("call", [lambda folder: held(folder).__enter__(), probe, lambda folder: write(folder / "x", b"1")])
-def test_a_folder_that_another_process_removes_meanwhile(tmp_path: Path, monkeypatch, call) -> None:
-    """One that had made it, and leaves it empty, does so after this one has found it."""
-    folder, opened, acquired = tmp_path / "o", Path.open, FileLock.acquire
-
-    def removing(do):
-        def call_first(*args: Any, **kwargs: Any) -> Any:
-            if removals:
-                folder.rmdir()
-                removals.pop()
-            return do(*args, **kwargs)
-
-        return call_first
-
-    removals = [1]
-    monkeypatch.setattr(Path, "open", removing(opened))
-    monkeypatch.setattr(FileLock, "acquire", removing(acquired))
-    call(folder)
-    assert removals == []
 
 
 def test_calls_inside_hold_it_again_and_threads_do_not(tmp_path: Path) -> None:
