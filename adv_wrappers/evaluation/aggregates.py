@@ -65,8 +65,11 @@ def bootstrap(
         seed: of the draws.
 
     Returns:
-        Both ends, of the shape of one repetition.
+        Both ends, of the shape of one repetition; NaN where no stratum has two scores.
     """
+    if max(map(len, scores)) < 2:
+        nothing = np.full_like(statistic(np.concatenate(scores)[None])[0], np.nan)
+        return nothing, nothing
     random = np.random.default_rng(seed)
     count = max(1, _AT_ONCE // sum(map(len, scores)))
     found = []
@@ -170,8 +173,6 @@ class Aggregates(Tabular):
 
         values = [*found.scores.values()]
         share = above(np.concatenate(values))
-        if max(map(len, values)) < 2:
-            return share, np.full(len(at), np.nan), np.full(len(at), np.nan)
         return share, *bootstrap(values, above, self.level, self.repetitions, self.seed)
 
     def improvement(self, better: str, than: str) -> tuple[float, float | None, float | None]:
@@ -206,11 +207,8 @@ class Aggregates(Tabular):
             mean: NDArray[np.float64] = (1 + np.mean(wins, 0)) / 2
             return mean
 
-        value = float(probability(np.concatenate(strata)))
-        if max(map(len, strata)) < 2:
-            return value, None, None
         low, high = bootstrap(strata, probability, self.level, self.repetitions, self.seed)
-        return value, float(low), float(high)
+        return float(probability(np.concatenate(strata))), _end(low), _end(high)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows."""
@@ -324,12 +322,16 @@ def aggregate(
     found = []
     for name, envs in groups.items():
         scores = {env: _scores(own, name, runs, used[env]) for env, own in envs.items()}
-        every, low, high = np.concatenate([*scores.values()]), None, None
-        if max(map(len, scores.values())) > 1:
-            low, high = map(float, bootstrap([*scores.values()], iqm, level, repetitions, seed))
+        every = np.concatenate([*scores.values()])
+        low, high = map(_end, bootstrap([*scores.values()], iqm, level, repetitions, seed))
         found.append(ScoreGroup(name, scores, float(iqm(every)), low, high, float(every.mean())))
     named = ", ".join(columns) or "group"
     return Aggregates(named, tuple(found), used, runs, level, repetitions, seed, tuple(_notes(found, runs)))
+
+
+def _end(value: NDArray[np.float64]) -> float | None:
+    """An end of an interval; None where there is none."""
+    return None if np.isnan(value) else float(value)
 
 
 def _interval_text(group: ScoreGroup) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -144,8 +144,8 @@ class OutsideSpace:
                 return
 
 
-def _boxes(space: Space, path: tuple[Any, ...]) -> Any:
-    """Of the Boxes in a space that values of their dtype can lie outside of, path, bounds, and what counts as on them.
+def _boxes(space: Space, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Array, Array, Any]]:
+    """Of the Boxes in a space path, bounds, and what counts as on them.
 
     Floats that are clipped, scaled or normalised in another precision end just beside a bound.
     """
@@ -154,10 +154,6 @@ def _boxes(space: Space, path: tuple[Any, ...]) -> Any:
         for key, inner in pairs:
             yield from _boxes(inner, (*path, key))
     elif isinstance(space, spaces.Box):
-        ends: Any = (-np.inf, np.inf)
-        if space.dtype.kind in "iu":
-            ends = (np.iinfo(space.dtype).min, np.iinfo(space.dtype).max)
-        if (space.low > ends[0]).any() or (space.high < ends[1]).any():
-            width = space.high.astype(np.float64) - space.low
-            near = np.where(np.isfinite(width), _ROUNDING * width, _ROUNDING) if space.dtype.kind == "f" else 0
-            yield path, space.low, space.high, near
+        width = space.high.astype(np.float64) - space.low
+        near = np.where(np.isfinite(width), _ROUNDING * width, _ROUNDING) if space.dtype.kind == "f" else 0
+        yield path, space.low, space.high, near

@@ -168,7 +168,8 @@ class RunMonitor:
             return np.zeros(len(busy), np.bool_)
         received, attacked_actions = self.recorder.action, busy & _attacked(self.on_actions)
         if not self.on_observations and attacked_actions.any() and not self.runner.victim.discrete:
-            self._add_distances(np.abs(_flat(received) - _flat(actions))[attacked_actions].astype(np.float64))
+            difference = _differences(received, actions, self.runner.victim.action_space)
+            self._add_distances(difference[attacked_actions].astype(np.float64))
         unattacked = actions
         if on_true is not None:
             unattacked = actions.copy()
@@ -255,10 +256,8 @@ def _differences(one: Any, two: Any, space: Space | None) -> Array:
     return np.minimum(difference, 1) if isinstance(space, CHOICES) else difference
 
 
-def _flat(tree: Any) -> Array:
-    """``[B, n]`` floats of a batch, or of a dictionary of batches."""
-    if isinstance(tree, dict):
-        return np.concatenate([_flat(leaf) for leaf in tree.values() if not is_text(leaf)], 1)
-    array = np.asarray(tree)
+def _flat(batch: Any) -> Array:
+    """``[B, n]`` floats of a batch."""
+    array = np.asarray(batch)
     array = array.reshape(len(array), -1)
     return array if array.dtype.kind == "f" else array.astype(np.float32)

@@ -205,17 +205,17 @@ class Store:
 
     def claim(self, keys: Sequence[str]) -> list[str]:
         """Those of the keys that have no row, and that no other living process has claimed; they are claimed now."""
-        now, found = time.time(), []
+        now = time.time()
+        claim = (
+            "INSERT INTO claims VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, "
+            "heartbeat = excluded.heartbeat WHERE claims.owner = excluded.owner OR claims.heartbeat <= ?"
+        )
         with self._transaction():
-            for key in keys:
-                if self.done([key]):
-                    continue
-                held = self._connection.execute("SELECT owner, heartbeat FROM claims WHERE key = ?", (key,)).fetchone()
-                if held and held[0] != self.owner and now - held[1] < _STALE:
-                    continue
-                self._connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (key, self.owner, now))
-                found.append(key)
-        return found
+            done = self.done(keys)
+            execute = self._connection.execute
+            return [
+                key for key in keys if key not in done and execute(claim, (key, self.owner, now, now - _STALE)).rowcount
+            ]
 
     def release(self, keys: Iterable[str]) -> None:
         """Give up claims of this process."""
@@ -312,11 +312,10 @@ class Store:
         if not path.exists():
             raise ValueRangeError(f"{folder} holds no {ROWS_FILE}, which evaluate(out=...) writes")
         with Store(path, read_only=True) as other:
-            found = [played for played in other.played() if not played.key.startswith("unknown-")]
-        done = self.done(played.key for played in found)
-        new = [played for played in found if played.key not in done]
-        self.add(new)
-        return len(new)
+            found = [cell for cell in other.played() if not cell.key.startswith("unknown-")]
+        done = self.done(cell.key for cell in found)
+        self.add([cell for cell in found if cell.key not in done])
+        return len(found) - len(done)
 
     def played(self) -> Iterator[PlayedCell]:
         """Every cell that has a row, in the order of :meth:`place`."""
