@@ -166,15 +166,12 @@ def _labels(a: AgentSections, b: AgentSections) -> Labels:
     """What tells the two apart: their names, their weights, or the release that played them."""
     if a.victim != b.victim:
         return a.victim, b.victim
-    weights, versions = (
-        [f"{what} {str(one.get(key) or '')[:8]}" for one in of]
-        for what, key, of in (
-            ("weights", "fingerprint", (a.report.victim, b.report.victim)),
-            ("adv_wrappers", "adv_wrappers", (a.report.versions, b.report.versions)),
-        )
-    )
-    one, other = next((pair for pair in (weights, versions) if pair[0] != pair[1]), ("first", "second"))
-    return f"{a.victim}, {one}", f"{b.victim}, {other}"
+    weights = [str(one.report.victim.get("fingerprint") or "")[:8] for one in (a, b)]
+    releases = [str(one.report.versions.get("adv_wrappers", "")) for one in (a, b)]
+    for what, (one, other) in {"weights": weights, "adv_wrappers": releases}.items():
+        if one != other:
+            return f"{a.victim}, {what} {one}", f"{b.victim}, {what} {other}"
+    return f"{a.victim}, first", f"{b.victim}, second"
 
 
 def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:

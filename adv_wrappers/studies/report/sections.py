@@ -298,7 +298,8 @@ def _attack_row(
     how, within, when = (_part(layer, name) for name in ("how", "within", "when"))
     ball, eps, scale = _ball(within)
     keys, everything = _keys(layer), usable.get(_keys(layer), frozenset())
-    varied = frozenset(i for i, unit in enumerate(scale) if unit) if scale else everything
+    of_features = scale and layer.get("on") == "observation"
+    varied = frozenset(i for i, unit in enumerate(scale) if unit) if of_features else everything
     features = () if varied == everything else tuple(sorted(varied))
     window, count = (int(when["a"]), int(when["b"])) if _type(when) == "window" else None, _at_most(when)
     names = _feature_names(features, keys, choices)
@@ -415,14 +416,15 @@ def _usable_features(rows: Iterable[Row]) -> Mapping[tuple[str, ...], frozenset[
     """
     found = defaultdict[tuple[str, ...], frozenset[int]](frozenset)
     size, whole = dict[tuple[str, ...], int](), set[tuple[str, ...]]()
-    for row in rows:
-        for layer in row.layers:
-            ball, _, scale = _ball(layer.get("within")) if isinstance(layer, Mapping) else ("", None, ())
-            if scale:
-                found[_keys(layer)] |= {place for place, unit in enumerate(scale) if unit}
-                size[_keys(layer)] = len(scale)
-            elif ball and layer.get("on") == "observation":
-                whole.add(_keys(layer))
+    for layer in (layer for row in rows for layer in row.layers):
+        if not isinstance(layer, Mapping) or layer.get("on") != "observation":
+            continue
+        (ball, _, scale), keys = _ball(layer.get("within")), _keys(layer)
+        if scale:
+            found[keys] |= {i for i, unit in enumerate(scale) if unit}
+            size[keys] = len(scale)
+        elif ball:
+            whole.add(keys)
     return found | {keys: frozenset(range(size[keys])) for keys in whole & size.keys()}
 
 

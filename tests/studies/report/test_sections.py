@@ -189,6 +189,16 @@ def test_the_kind_of_a_row(found, kind):
     assert attacked.kind == kind
 
 
+def test_a_scale_of_actions_names_no_features():
+    """Their numbers are of actions, whichever features the budgets of observations may change."""
+    acted = layer("action-noise", linf(0.1, scale=[1, 0]), on="action")
+    rows = [
+        row("noise:eps=0.1,scale=1;2", -6.0, [layer(within=linf(0.1, scale=[1, 2]))]),
+        row("action-noise:eps=0.1,scale=1;0", -6.0, [acted]),
+    ]
+    assert [one.label for one in sorted_report(made(*rows)).attacked] == ["noise:eps=0.1", "action-noise:eps=0.1"]
+
+
 def test_a_long_scale_is_left_out_of_labels_unless_they_would_be_the_same():
     rows = [
         row("noise:eps=0.1,scale=1;2", -6.0, [layer(within=linf(0.1, scale=[1, 2]))]),
