@@ -131,7 +131,6 @@ class ReportChoices:
         features: of the observations, in their order; None for images.
         scale: what an eps is multiplied by, a feature; None is one for all.
         unit: the unit of an eps, in words.
-        eps: the radii that all features were attacked in, after 0 for none.
         halving_eps: the radius at which half of the return is lost, between two that were played; or None.
         reasons: why the budgets were chosen, in sentences.
         certificates: certified returns, by eps.
@@ -154,7 +153,6 @@ class ReportChoices:
     features: tuple[FeatureSpread, ...] | None = None
     scale: tuple[float, ...] | None = None
     unit: str = ""
-    eps: tuple[float, ...] = ()
     halving_eps: float | None = None
     reasons: tuple[str, ...] = ()
     certificates: tuple[CertifiedReturn, ...] = ()
@@ -191,8 +189,9 @@ def read_choices(folder: Path) -> ReportChoices:
     with decoding(path, ValueRangeError):
         if (found := data.pop("schema", SCHEMA)) != SCHEMA:
             raise ValueRangeError(f"it has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it")
+        data.pop("eps", None)  # which other releases repeated here; the rows have them
         if isinstance(training := data.get("training"), dict):
-            training.pop("seconds", None)  # of one of its steps, which other releases measured
+            training.pop("seconds", None)  # of one of its steps, which they measured
         choices: ReportChoices = value_of(ReportChoices, data)
         _place(choices, "film", folder.resolve())
         for frame in choices.frames:

@@ -252,7 +252,6 @@ class _Writer:
             scale=ranges.scale,
             unit=_unit(ranges),
             at=tuple(map(str, keys_in(ranges.at) or ())),
-            eps=(0.0, *agenda.strongest),
             halving_eps=halving_eps(agenda.clean, agenda.strongest),
             reasons=self._reasons(),
             certificates=tuple(agenda.certificates),

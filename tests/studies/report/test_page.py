@@ -188,8 +188,8 @@ def test_a_failed_call_leaves_the_old_page(html, tmp_path):
     [
         ("{", "cannot read"),
         ({"schema": 1}, "another release"),
-        ({"eps": [], "reasons": "why"}, "reasons must be a list, each a text, got 'why'"),
-        ({"eps": ["small"]}, "eps must be a finite number, got 'small'"),
+        ({"scale": [], "reasons": "why"}, "reasons must be a list, each a text, got 'why'"),
+        ({"scale": ["small"]}, "scale must be a finite number, got 'small'"),
         ({"film": "../../secret.gif"}, "film must be the name of a file in"),
         ({"certificates": [{"eps": 0.1}]}, "missing lower"),
     ],
