@@ -319,12 +319,22 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             given = signature.bind(*args, **kwargs)
         except TypeError:
             return function(*args, **kwargs)  # which says what is wrong
-        for name, expected in expected_arguments(function).items():
-            if name in given.arguments:
-                given.arguments[name] = expected.check(name, given.arguments[name])
+        given.arguments |= _plain(function, given.arguments)
         return function(*given.args, **given.kwargs)
 
     return call
+
+
+def checked_arguments(function: Callable[..., Any], /, **given: Any) -> dict[str, Any]:
+    """All arguments of a call by their names, with defaults, checked as :func:`checked` does."""
+    bound = inspect.signature(function).bind(**given)
+    bound.apply_defaults()
+    return bound.arguments | _plain(function, bound.arguments)
+
+
+def _plain(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    expected = expected_arguments(function).items()
+    return {name: each.check(name, given[name]) for name, each in expected if name in given}
 
 
 def check_fields(value: Any, error: type[AdvWrappersError] = ValueRangeError) -> None:

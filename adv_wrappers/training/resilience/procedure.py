@@ -9,14 +9,13 @@ from __future__ import annotations
 import inspect
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
@@ -29,7 +28,6 @@ from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.spaces import numbered_as
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import And, AtMost
-from adv_wrappers.core.value import Value
 from adv_wrappers.environments.environment import EnvFactory, Environment
 from adv_wrappers.environments.replay import record_for_replay
 from adv_wrappers.environments.snapshot import check_repeats
@@ -46,7 +44,6 @@ from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
-from adv_wrappers.registry import Observe
 from adv_wrappers.threats.presets import as_actor, as_threat
 from adv_wrappers.training.adversary import (
     AdversaryScore,
@@ -67,18 +64,6 @@ from adv_wrappers.training.folder import (
 from adv_wrappers.training.hyperparameters import timing_settings
 from adv_wrappers.training.resilience.result import AttackedEpisodes, Resilience, Robustness, TransferRow
 from adv_wrappers.utils.files import write
-from adv_wrappers.utils.frozen import set_fields
-from adv_wrappers.utils.limits import (
-    AttackCount,
-    Cost,
-    EnvCount,
-    EpisodeCount,
-    Return,
-    Seed,
-    TrainingSeed,
-    TrainingSteps,
-    check_fields,
-)
 from adv_wrappers.utils.reading import decoding, read_json
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
@@ -295,156 +280,76 @@ def actors_of(
     return timed, threat
 
 
-@dataclass(frozen=True)
-class MeasurementOptions:
-    """What is measured, and how: the arguments of :func:`resilience`, and of :func:`robustness`, by their names."""
-
-    cost: Cost = 1.0
-    r_max: Return | None = None
-    steps: TrainingSteps = 60_000
-    episodes: EpisodeCount = 100
-    seed: TrainingSeed = 0
-    algorithm: str = "ppo"
-    how: PerturbationLike = None
-    induce: Induced = "worst"
-    by: By | None = None
-    within: Budget | None = None
-    terminal: bool = False
-    stop: bool = False
-    transfer: Iterable[Victim | str] = ()
-    test_seed: Seed | None = None
-    checks: TrainingSteps = 10
-    check_episodes: EpisodeCount = 30
-    num_envs: EnvCount | None = None
-    observe: Observe | None = None
-    device: str | torch.device | None = None
-    tensorboard: str | Path | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    budget: AttackCount | None = None
-    hard: bool = False
-
-    def __post_init__(self) -> None:
-        check_algorithm(self.algorithm)
-        check_fields(self)
-        if self.test_seed is None:
-            set_fields(self, test_seed=self.seed)
-
-    def described(self) -> dict[str, Any]:
-        """What is asked for, without ``steps``, which may grow, and without what a measurement makes of the rest."""
-        names = (
-            "episodes",
-            "checks",
-            "check_episodes",
-            "cost",
-            "r_max",
-            "seed",
-            "test_seed",
-            "algorithm",
-            "terminal",
-            "stop",
-            "num_envs",
-            "observe",
-            "budget",
-            "hard",
-        )
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def training(self) -> Training:
-        """How the adversary is trained."""
-        return Training(
-            self.steps,
-            self.algorithm,
-            self.num_envs,
-            self.checks,
-            self.check_episodes,
-            self.seed,
-            self.settings,
-            self.device,
-            self.tensorboard,
-        )
+# arguments that a folder is known by, of those that are kept as they are; ``steps`` may grow
+_ASKED = (
+    "episodes", "checks", "check_episodes", "cost", "r_max", "seed", "test_seed", "algorithm", "terminal", "stop",
+    "num_envs", "observe", "budget", "hard",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
 class Measurement:
-    """A measurement of resilience, or with a ``budget`` of robustness: its checked arguments, and its steps.
+    """A measurement of resilience, or with a ``budget`` of robustness: its arguments, and its steps.
 
-    Attributes:
-        victim, environment: the victim, and how its environment is made.
-        options: what is measured, checked, with all settings of the algorithm.
-        training: how the adversary is trained.
-        actor, within, when: the adversary's actor, the budget of its perturbations, and the timing of ``how``, or None.
-        aim: makes the actor that is aimed at another victim.
-        others: the victims of ``transfer=``.
-        progress: as for :func:`resilience`.
-        about: the arguments, as the result has them.
-        folder: what is kept.
+    Args:
+        given: the arguments of :func:`adv_wrappers.resilience` by their names, checked.
+        budget, hard: as for :func:`adv_wrappers.robustness`; None for resilience.
+
+    Raises:
+        AdvWrappersError: one of its kinds, for arguments that cannot work.
     """
 
-    victim: Victim
-    environment: Environment
-    options: MeasurementOptions
-    training: Training
-    actor: Actor
-    within: Budget | None
-    when: When | None
-    aim: Callable[[Victim], Actor]
-    others: list[Victim]
-    progress: MeasurementProgress | None
-    about: dict[str, Any]
-    folder: TrainingFolder
-
-    @staticmethod
-    def create(
-        victim: Victim,
-        environment: Environment,
-        options: MeasurementOptions,
-        out: str | Path | None,
-        progress: MeasurementProgress | None,
-    ) -> Measurement:
-        """The measurement of arguments as :func:`resilience` and :func:`robustness` take them.
-
-        Raises:
-            AdvWrappersError: one of its kinds, for arguments that cannot work.
-        """
-        transfer = options.transfer
-        others = [load_victim(other) for other in ([transfer] if isinstance(transfer, (str, Victim)) else transfer)]
-        for each in (victim, *others):
-            seen, _ = environment.spaces_for(each)
-        aim, threat = actors_of(victim, environment, options.how, options.induce, options.by, options.within)
-        actor, *_ = [aim(each) for each in (victim, *others)]  # raises before anything is played
+    def __init__(self, given: Mapping[str, Any], budget: int | None = None, hard: bool = False) -> None:
+        asked = {**given, "budget": budget, "hard": hard}
+        check_algorithm(asked["algorithm"])
+        self.victim = victim = load_victim(asked["victim"])
+        self.environment = Environment.of(asked["env"], victim, asked["env_kwargs"], asked["make"])
+        transfer = asked["transfer"]
+        self.others = [load_victim(one) for one in ([transfer] if isinstance(transfer, (str, Victim)) else transfer)]
+        for each in (victim, *self.others):
+            seen, _ = self.environment.spaces_for(each)
+        parts = (asked[name] for name in ("how", "induce", "by", "within"))
+        self.aim, threat = actors_of(victim, self.environment, *parts)
+        self.actor, *_ = [self.aim(each) for each in (victim, *self.others)]  # raises before anything is played
         when = None if threat is None else threat.when
         if not (when is None or isinstance(when, When)):
             raise ThreatError(f"the timing of how= must be one such as Bernoulli(0.5), not the function {when!r:.60}")
+        self.when, self.within = when, asked["within"] if threat is None else threat.within
         flat = isinstance(seen, spaces.Box) and len(seen.shape) == 1 and seen.dtype.kind == "f"
-        observe = options.observe
-        if observe is None:
-            observe = "state" if not flat else "state+action" if options.budget is None else "state+action+spent"
-        refused = sorted({*options.settings} & _TAKEN)
-        if refused:
+        if asked["observe"] is None:
+            asked["observe"] = "state" if not flat else "state+action" if budget is None else "state+action+spent"
+        if asked["test_seed"] is None:
+            asked["test_seed"] = asked["seed"]
+        if refused := sorted({*asked["settings"]} & _TAKEN):
             raise ThreatError(f"{', '.join(refused)} cannot be set here: how= is a threat with its budget and timing")
-        settings = timing_settings(options.algorithm, flat, options.settings)
-        options = replace(options, observe=observe, settings=settings)
-        training = options.training
-        warn_of_unknown(out, victim, environment)
-        within = options.within if threat is None else threat.within
-        about = {
-            **options.described(),
-            "actor": _description(actor),
-            "when": _description(when),
-            "within": _description(within),
-            "settings": describe_settings(settings),
-        }
-        asked = {"victim": victim.described(), "environment": environment.described, **about}
-        folder = TrainingFolder(out, "resilience" if options.budget is None else "robustness", asked)
-        return Measurement(
-            victim, environment, options, training, actor, within, when, aim, others, progress, about, folder
+        self.asked, self.budget, self.hard, self.cost = asked, budget, hard, float(asked["cost"])
+        self.steps: int = asked["steps"]
+        self.training = Training(
+            self.steps,
+            asked["algorithm"],
+            asked["num_envs"],
+            asked["checks"],
+            asked["check_episodes"],
+            asked["seed"],
+            timing_settings(asked["algorithm"], flat, asked["settings"]),
+            asked["device"],
+            asked["tensorboard"],
         )
+        warn_of_unknown(asked["out"], victim, self.environment)
+        self.about = {
+            **{name: asked[name] for name in _ASKED},
+            "actor": self.actor.open().to_dict(),
+            "when": describe_settings(when),
+            "within": describe_settings(self.within),
+            "settings": describe_settings(self.training.settings),
+        }
+        known = {"victim": victim.described(), "environment": self.environment.described, **self.about}
+        self.folder = TrainingFolder(asked["out"], "resilience" if budget is None else "robustness", known)
+        self.seeds = draw_seeds(asked["test_seed"], asked["episodes"])
 
     @property
     def kind(self) -> type[Resilience]:
         """The class of the result."""
-        return Resilience if self.options.budget is None else Robustness
+        return Resilience if self.budget is None else Robustness
 
     def run(self) -> Resilience:
         """Measure what the folder does not hold yet.
@@ -458,11 +363,11 @@ class Measurement:
             save(versions=versions(), clean_returns=clean, transfer=[])
         r_max = self._r_max(done["clean_returns"])
         reward = self._reward(r_max)
-        if done.get("asked") == self.options.steps:
+        if done.get("asked") == self.steps:
             adversary = self._trained()
         else:
             adversary, trained = self._train(reward, r_max)
-            save(**trained, asked=self.options.steps, test=None, transfer=[])
+            save(**trained, asked=self.steps, test=None, transfer=[])
         if done["test"] is None:
             test, histogram = self._test("test", self.victim, adversary, reward, r_max)
             save(test=test.to_dict(), histogram=histogram)
@@ -481,7 +386,7 @@ class Measurement:
             "episode_seeds": self.seeds,
             "r_max": r_max,
             "transfer": rows,
-            **({} if self.options.budget is None else {"budget": self.options.budget, "hard": self.options.hard}),
+            **({} if self.budget is None else {"budget": self.budget, "hard": self.hard}),
         }
         found = self.kind.from_dict(data, adversary)
         if self.folder.out is not None:
@@ -495,28 +400,27 @@ class Measurement:
         episode to no purpose: of CartPole it sees a hundred episodes then in the time of six thousand. So it may go on
         in training, at a high cost.
         """
-        cost, terminal, budget = self.options.cost, self.options.terminal, self.options.budget
-        beyond = (max(HARD * cost * (budget or 0), abs(r_max) / HARD) or 1.0) if self.options.hard else None
+        cost, terminal, budget = self.cost, self.asked["terminal"], self.budget
+        beyond = (max(HARD * cost * (budget or 0), abs(r_max) / HARD) or 1.0) if self.hard else None
         return PerturbationCost(cost, budget, terminal, r_max if terminal else None, beyond)
 
     @property
     def timing(self) -> When | None:
         """The timing of the adversary that is tested."""
-        if not self.options.hard:
+        if not self.hard:
             return self.when
-        assert self.options.budget is not None
-        return AtMost(self.options.budget) if self.when is None else And(self.when, AtMost(self.options.budget))
+        assert self.budget is not None
+        return AtMost(self.budget) if self.when is None else And(self.when, AtMost(self.budget))
 
     def _r_max(self, clean: list[float]) -> float:
-        given, highest = self.options.r_max, max(clean)
+        given, highest = self.asked["r_max"], max(clean)
         if given is not None and given < highest:
             raise ValueRangeError(f"r_max must be at least the highest clean return, {highest:g}, got {given:g}")
         return float(highest if given is None else given)
 
     def _train(self, reward: PerturbationCost, r_max: float) -> tuple[Learned, dict[str, Any]]:
         """The trained adversary, and what the result says of its training."""
-        options, started = self.options, time.process_time()
-        out = self.folder.out
+        out, stop, started = self.folder.out, self.asked["stop"], time.process_time()
         folder = None if out is None else out / "adversary"
         before: dict[str, Any] = {"steps": 0, "seconds": 0.0}
         if folder is not None and (folder / STATE).exists():
@@ -528,26 +432,26 @@ class Measurement:
 
         def on_episode(steps: int, victim_return: float, perturbations: int, length: int) -> bool:
             log.add(TrainingEpisode(steps, victim_return, perturbations, length))
-            return not (rule.add(victim_return, perturbations) and options.stop)
+            return not (rule.add(victim_return, perturbations) and stop)
 
         reached = [int(before["steps"])]
 
         def progress(done: int, _: float) -> None:
             reached.append(done)
-            self._show("training", min(done, options.steps), options.steps)
+            self._show("training", min(done, self.steps), self.steps)
 
-        if options.stop and rule.met and folder is not None:
+        if stop and rule.met and folder is not None:
             adversary = self._trained()
         else:
-            self._show("training", min(before["steps"], options.steps), options.steps)
+            self._show("training", min(before["steps"], self.steps), self.steps)
             actor = as_actor(self.actor, self.victim)
             budget = adversary_budget(actor, self.victim, None, None, self.within)
-            score = AdversaryScore(self.victim, actor, budget, self.when, str(options.observe))
+            score = AdversaryScore(self.victim, actor, budget, self.when, self.asked["observe"])
             task = AdversaryTask(self.environment, score, reward, True)
             adversary = train_director(task, self.training, folder, progress, on_episode)
         found: dict[str, Any] = {name: [getattr(row, name) for row in log.rows] for name in TrainingEpisode._fields}
         episodes = self._episodes(reward, r_max, found["victim_return"], found["perturbations"], found["length"])
-        if self.options.hard:
+        if self.hard:
             adversary = replace(adversary, when=self.timing)
             if folder is not None:
                 card = read_json(folder / "card.json")
@@ -557,7 +461,7 @@ class Measurement:
             "training": {**episodes.to_dict(), "steps": found["steps"]},
             "steps": reached[-1],
             "seconds": seconds,
-            "stopped": bool(options.stop and rule.met),
+            "stopped": bool(stop and rule.met),
         }
 
     def _test(
@@ -581,7 +485,7 @@ class Measurement:
 
     def _play(self, what: str, victim: Victim, threat: ThreatModel | None) -> tuple[RunMeasurements, Counter[int]]:
         """The test's episodes, as :func:`adv_wrappers.evaluate` plays them, and how many were attacked at step t."""
-        episodes, attacked = self.options.episodes, Counter[int]()
+        episodes, attacked = len(self.seeds), Counter[int]()
         images = len(victim.observation_space.shape or ()) > 1
         how = Episodes(episodes, num_envs=min(8 if images else 32, episodes))
         stack = ThreatStack(what, () if threat is None else (threat,), False)
@@ -599,24 +503,11 @@ class Measurement:
         costs = np.asarray(reward.total(np.zeros_like(found), attacks), np.float64)
         return AttackedEpisodes(found, attacks, np.asarray(lengths, np.int64), costs, r_max)
 
-    @property
-    def seeds(self) -> list[int]:
-        """The seeds of the test's episodes."""
-        assert self.options.test_seed is not None
-        return draw_seeds(self.options.test_seed, self.options.episodes)
-
     def _show(self, what: str, done: int, whole: int) -> None:
-        if self.progress is not None:
-            self.progress(what, done, whole)
+        if self.asked["progress"] is not None:
+            self.asked["progress"](what, done, whole)
 
     def _trained(self) -> Learned:
         """The adversary of the folder."""
         assert self.folder.out is not None
         return Learned(card=str(self.folder.out / "adversary"), victim=self.actor.victim)
-
-
-def _description(part: object) -> Any:
-    """A part of a measurement in JSON."""
-    if isinstance(part, Actor):
-        return part.open().to_dict()
-    return part.to_dict() if isinstance(part, Value) else describe_settings(part)

@@ -27,18 +27,16 @@ Choices where the paper leaves one open, or where this differs:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
+from adv_wrappers.environments.environment import AnyEnvironment, MakeEnv
 from adv_wrappers.registry import Observe
 from adv_wrappers.training.resilience.procedure import (
     Measurement,
-    MeasurementOptions,
     MeasurementProgress,
     PerturbationLike,
 )
@@ -54,11 +52,9 @@ from adv_wrappers.utils.limits import (
     TrainingSeed,
     TrainingSteps,
     checked,
+    checked_arguments,
 )
-from adv_wrappers.victims import Victim, load_victim
-
-# what else robustness takes from resilience; other names are settings of the algorithm
-_NAMES = {option.name for option in fields(MeasurementOptions)} - {"settings"}
+from adv_wrappers.victims import Victim
 
 
 @checked
@@ -143,31 +139,7 @@ def resilience(
             environment that does not repeat; :class:`ValueRangeError` for a negative cost, and for an ``r_max`` below
             the clean return.
     """
-    options = MeasurementOptions(
-        cost=cost,
-        r_max=r_max,
-        steps=steps,
-        episodes=episodes,
-        seed=seed,
-        algorithm=algorithm,
-        how=how,
-        induce=induce,
-        by=by,
-        within=within,
-        terminal=terminal,
-        stop=stop,
-        transfer=transfer,
-        test_seed=test_seed,
-        checks=checks,
-        check_episodes=check_episodes,
-        num_envs=num_envs,
-        observe=observe,
-        device=device,
-        tensorboard=tensorboard,
-        settings=settings,
-    )
-    victim = load_victim(victim)
-    return Measurement.create(victim, Environment.of(env, victim, env_kwargs, make), options, out, progress).run()
+    return Measurement({**locals()}).run()
 
 
 @checked
@@ -205,21 +177,9 @@ def robustness(
     Raises:
         AdvWrappersError: as :func:`resilience`.
     """
-    given = {name: options.pop(name) for name in _NAMES & {*options}}
-    asked = MeasurementOptions(
-        cost=cost,
-        r_max=r_max,
-        steps=steps,
-        episodes=episodes,
-        seed=seed,
-        algorithm=algorithm,
-        budget=budget,
-        hard=hard,
-        **given,
-        settings=options,
-    )
-    victim = load_victim(victim)
-    environment = Environment.of(env, victim, env_kwargs, make)
-    found = Measurement.create(victim, environment, asked, out, progress).run()
+    given = {**locals()}
+    for name in ("budget", "hard", "options"):
+        del given[name]
+    found = Measurement(checked_arguments(resilience, **given, **options), budget, hard).run()
     assert isinstance(found, Robustness)
     return found

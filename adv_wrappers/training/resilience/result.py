@@ -8,7 +8,7 @@ perturbations as the "mean-per-100 episodes" at convergence (section 6.1): here 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -73,12 +73,12 @@ class AttackedEpisodes:
     @property
     def max_regret(self) -> float | None:
         """Highest adversarial regret; None without an episode."""
-        return None if len(self) == 0 else float(self.regrets.max())
+        return float(self.regrets.max()) if len(self) else None
 
     @property
     def best_return(self) -> float | None:
         """The lowest return that the adversary left, the best for it; None without an episode."""
-        return None if len(self) == 0 else float(self.returns.min())
+        return float(self.returns.min()) if len(self) else None
 
     @property
     def mean_perturbations(self) -> float | None:
@@ -97,19 +97,15 @@ class AttackedEpisodes:
 
     def last(self, episodes: int) -> AttackedEpisodes:
         """The last ``episodes`` of them."""
-        late = slice(max(len(self) - episodes, 0), None)
-        return AttackedEpisodes(
-            self.returns[late],
-            self.perturbations[late],
-            self.lengths[late],
-            self.costs[late],
-            self.r_max,
-            None if self.steps is None else self.steps[late],
-        )
+        return replace(self, **{name: values[-episodes:] for name, values in self._arrays.items()})
+
+    @property
+    def _arrays(self) -> dict[str, Any]:
+        return {name: values for name in _DTYPES if (values := getattr(self, name)) is not None}
 
     def to_dict(self) -> dict[str, Any]:
         """The arrays as lists; ``r_max`` is that of the result."""
-        return {name: getattr(self, name).tolist() for name in _DTYPES if getattr(self, name) is not None}
+        return {name: values.tolist() for name, values in self._arrays.items()}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any], r_max: float) -> AttackedEpisodes:
@@ -273,23 +269,21 @@ class Resilience(Tabular):
     def figures(self) -> list[dict[str, Any]]:
         """What :meth:`table` says, one dictionary for each victim; figures of the training are None for the others."""
         late = self.training.last(LAST)
-        trained = [self.max_regret, late.mean_regret, late.mean_perturbations]
-        found = [self._figures(self.victim, False, trained, self.test)]
-        return found + [self._figures(row.victim, True, [None] * 3, row.test) for row in self.transfer]
-
-    @staticmethod
-    def _figures(
-        victim: dict[str, Any], transfer: bool, trained: Sequence[float | None], test: AttackedEpisodes
-    ) -> dict[str, Any]:
-        return {
-            "victim": victim.get("ref") or "victim",
-            "transfer": transfer,
-            **dict(zip(("max_regret", "training_regret", "training_perturbations"), trained, strict=True)),
-            "regret": test.mean_regret,
-            "perturbations": test.mean_perturbations,
-            "cost": test.mean_cost,
-            "return_and_cost": test.mean_total,
-        }
+        tests = [(self.victim, self.test), *((row.victim, row.test) for row in self.transfer)]
+        return [
+            {
+                "victim": victim.get("ref") or "victim",
+                "transfer": victim is not self.victim,
+                "max_regret": self.max_regret if victim is self.victim else None,
+                "training_regret": late.mean_regret if victim is self.victim else None,
+                "training_perturbations": late.mean_perturbations if victim is self.victim else None,
+                "regret": test.mean_regret,
+                "perturbations": test.mean_perturbations,
+                "cost": test.mean_cost,
+                "return_and_cost": test.mean_total,
+            }
+            for victim, test in tests
+        ]
 
     def table(self) -> TextTable:
         """The columns of the paper's Table 6, the mean cost of an episode, and the return plus the cost.
@@ -301,11 +295,8 @@ class Resilience(Tabular):
             (f"{victim}{' (transfer)' * transfer}", *map(number_text, numbers))
             for victim, transfer, *numbers in (line.values() for line in self.figures())
         ]
-        title, first = (
-            f"{self.title()}, {len(self.test)} episodes",
-            ("victim", "regret", "perturbations", "return + cost"),
-        )
-        return TextTable(title, TABLE_COLUMNS, tuple(rows), by_importance=first)
+        first = ("victim", "regret", "perturbations", "return + cost")
+        return TextTable(f"{self.title()}, {len(self.test)} episodes", TABLE_COLUMNS, tuple(rows), by_importance=first)
 
     def title(self) -> str:
         """What was measured, in a few words."""
