@@ -102,7 +102,7 @@ from adv_wrappers.training.hyperparameters import agent_settings
 from adv_wrappers.training.image_policy import ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.method import RobustTraining, TrainingMethod, hardened_before, has_given_up
 from adv_wrappers.training.one_environment import OneEnvironment, only_one_runs
-from adv_wrappers.training.resilience.dqn import LayerNormQPolicy, PrioritizedDQN
+from adv_wrappers.training.dqn import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.sb3_conversion import (
     AgentNetworks,
     MLPPolicy,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.dqn.policies import QNetwork
 from torch import Tensor, nn
@@ -19,8 +20,8 @@ from torch import Tensor, nn
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.bounds.probabilities import difference_spec
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
+from adv_wrappers.training.dqn import QBatch
 from adv_wrappers.training.method import TrainingMethod
-from adv_wrappers.training.resilience.dqn import QBatch
 from adv_wrappers.utils.limits import NotNegative, Positive
 
 
@@ -57,6 +58,30 @@ class PolicyBatch:
             return torch.zeros_like(log_prob, dtype=torch.bool)
         ratio = (log_prob - self.old_log_prob).exp()
         return torch.where(self.advantages >= 0, ratio > 1 + self.clip, ratio < 1 - self.clip)
+
+
+class LearnsByMethod(BaseAlgorithm):
+    """An algorithm with a robust loss; a base beside one of Stable-Baselines3.
+
+    Attributes:
+        method: makes the loss; None for that of the algorithm.
+        bounds: of what the agent answers in boxes.
+    """
+
+    method: Any = None
+    bounds: BoundedPolicy | None = None
+
+    def learn_by(self, method: TrainingMethod, bounds: BoundedPolicy) -> None:
+        """Learn by a method from now on."""
+        self.method, self.bounds = method, bounds
+
+    @property
+    def done(self) -> float:
+        """The share of the training that is done, in [0, 1]."""
+        return 1 - self._current_progress_remaining
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "method", "bounds"]
 
 
 class RobustMethod(TrainingMethod):

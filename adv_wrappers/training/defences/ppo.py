@@ -18,15 +18,13 @@ from torch import nn
 from torch.nn import functional
 
 from adv_wrappers.bounds.interval_bounds import interval
-from adv_wrappers.training.defences.base import PolicyBatch, RobustMethod
-from adv_wrappers.training.defences.dqn import RobustDQN
+from adv_wrappers.training.defences.base import LearnsByMethod, PolicyBatch, RobustMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
-from adv_wrappers.training.defences.td3 import RobustTD3
 from adv_wrappers.training.method import TrainingMethod
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 
 
-class RobustUpdates(OnPolicyAlgorithm):
+class RobustUpdates(LearnsByMethod, OnPolicyAlgorithm):
     """What the updates of both algorithms share.
 
     Attributes:
@@ -44,11 +42,12 @@ class RobustUpdates(OnPolicyAlgorithm):
         """Learn by a method from now on; raises :class:`ThreatError` for one that needs what is not there."""
         assert isinstance(method, RobustMethod)
         method.check(bounds)
-        self.method, self.bounds, bounds.critic = method, bounds, self.method_critic
+        super().learn_by(method, bounds)
+        bounds.critic = self.method_critic
         if not method.bounded:
             env = bounds.normal.venv
             assert isinstance(env, AgentVecEnv)
-            env.add_noise = lambda obs: bounds.noisy(obs, method.noise_share(1 - self._current_progress_remaining))
+            env.add_noise = lambda obs: bounds.noisy(obs, method.noise_share(self.done))
 
     def _update(
         self,
@@ -71,7 +70,7 @@ class RobustUpdates(OnPolicyAlgorithm):
         if self.normalize_advantage and len(advantages) > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         batch = PolicyBatch(data.observations, actions, advantages, log_prob, data.old_log_prob, clip)
-        policy_loss = self.method.policy_loss(self.bounds, batch, 1 - self._current_progress_remaining)
+        policy_loss = self.method.policy_loss(self.bounds, batch, self.done)
 
         # losses of the value and the entropy, as they are
         values = values.flatten()
@@ -117,7 +116,7 @@ class RobustUpdates(OnPolicyAlgorithm):
         return [*states, *own], tensors
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "method", "bounds", "method_critic"]
+        return [*super()._excluded_save_params(), "method_critic"]
 
 
 class RobustPPO(RobustUpdates, PPO):
@@ -163,5 +162,5 @@ def make_robust(model: BaseAlgorithm, method: TrainingMethod, bounds: BoundedPol
     space = bounds.space
     point = torch.as_tensor(np.clip(np.zeros(space.shape), space.low, space.high), dtype=torch.float32)[None]
     interval(bounds.net, point, point)
-    assert isinstance(model, (RobustUpdates, RobustDQN, RobustTD3))
+    assert isinstance(model, LearnsByMethod)
     model.learn_by(method, bounds)

@@ -48,7 +48,7 @@ the box around it, ``a`` the action that was taken, ``B`` its target:
   worse it is. For eps = 0 it is 0. ``u_i - l_a`` is a bound of the difference ``Q_i - Q_a`` here, which is tighter than
   the difference of bounds: what two values have in common cancels.
 
-Losses are those of the algorithm (:func:`adv_wrappers.training.resilience.dqn.error`: squares up to 1, then
+Losses are those of the algorithm (:func:`adv_wrappers.training.dqn.error`: squares up to 1, then
 lines), where the papers write squares; what is said above holds for every loss that rises with the distance.
 """
 
@@ -66,7 +66,7 @@ from adv_wrappers.core.schedules import LinearSchedule, ScheduledShare, Schedule
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.training.defences.base import PolicyBatch, RobustMethod, RobustQMethod, values_above
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
-from adv_wrappers.training.resilience.dqn import QBatch, error
+from adv_wrappers.training.dqn import QBatch, error
 from adv_wrappers.utils.limits import AboveZero
 
 
@@ -181,13 +181,3 @@ def overlap(bounds: BoundedPolicy, batch: QBatch, low: Tensor, high: Tensor) -> 
     worse = (batch.value[:, None] - batch.values).clamp(min=0).detach()
     above = values_above(bounds, batch.actions, low, high)
     return (worse * (above + worse / 2).clamp(min=0)).sum(1)
-
-
-PAPER: dict[str, dict[str, object]] = {
-    "a3c": {
-        "robust": Radial(0.5, LinearSchedule(0.0, 1.0, end=2 / 3)), "steps": 10_000_000, "standard_steps": 20_000_000,
-        "learning_rate": 1e-4, "betas": (0.9, 0.999), "amsgrad": True, "entropy": 0.01, "n_steps": 20, "workers": 16,
-        "clip_rewards": True, "eps": 1.0,  # grey levels: 1/255 of their range, as the paper has it
-    },
-}  # fmt: skip
-"""The settings of Appendix B, as data: those that were published, of which ``train_agent`` takes those it has."""

@@ -45,7 +45,7 @@ from adv_wrappers.core.schedules import (
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.training.defences.base import PolicyBatch, RobustMethod, RobustQMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
-from adv_wrappers.training.resilience.dqn import QBatch, error
+from adv_wrappers.training.dqn import QBatch, error
 from adv_wrappers.utils.limits import Positive
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim

@@ -12,13 +12,11 @@ from stable_baselines3.common.utils import polyak_update
 from torch.nn import functional
 
 from adv_wrappers.core.types import Array
-from adv_wrappers.training.defences.base import RobustActorMethod
-from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
-from adv_wrappers.training.method import TrainingMethod
+from adv_wrappers.training.defences.base import LearnsByMethod, RobustActorMethod
 from adv_wrappers.utils.checks import number
 
 
-class RobustTD3(TD3):
+class RobustTD3(LearnsByMethod, TD3):
     """TD3 of Stable-Baselines3 with noise on actions from the beginning, and a regularizer of the actor.
 
     SB3 makes its loss inside of ``train``, so that is what this writes anew: the same steps in the same order.
@@ -28,16 +26,11 @@ class RobustTD3(TD3):
         exploration_noise: the standard deviation of Gaussian noise on actions in [-1, 1] while the agent learns, at
             least 0; ``action_noise`` takes its place.
 
-    Attributes:
-        method: makes the regularizer; None for the algorithm as it is.
-        bounds: of what the actor answers in boxes.
-
     Raises:
         ValueRangeError: for noise below 0.
     """
 
     method: RobustActorMethod | None = None
-    bounds: BoundedPolicy | None = None
 
     def __init__(self, policy: Any, env: Any, *, exploration_noise: float = 0.1, **settings: Any) -> None:
         number("exploration_noise", exploration_noise, 0)
@@ -45,11 +38,6 @@ class RobustTD3(TD3):
         if self.action_noise is None:
             shape = self.action_space.shape or ()
             self.action_noise = NormalActionNoise(np.zeros(shape), np.full(shape, exploration_noise))
-
-    def learn_by(self, method: TrainingMethod, bounds: BoundedPolicy) -> None:
-        """Learn by a method from now on."""
-        assert isinstance(method, RobustActorMethod)
-        self.method, self.bounds = method, bounds
 
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
@@ -82,9 +70,7 @@ class RobustTD3(TD3):
                 loss = -self.critic.q1_forward(data.observations, self.actor(data.observations)).mean()
                 losses["actor_loss"].append(loss.item())
                 if self.method is not None and self.bounds is not None:
-                    extra = self.method.regularizer(
-                        self.bounds, data.observations, 1 - self._current_progress_remaining
-                    )
+                    extra = self.method.regularizer(self.bounds, data.observations, self.done)
                     losses["regularizer"].append(extra.item())
                     loss = loss + extra
                 self.actor.optimizer.zero_grad()
@@ -102,9 +88,6 @@ class RobustTD3(TD3):
             polyak_update(mine.parameters(), theirs.parameters(), self.tau)
         polyak_update(self.critic_batch_norm_stats, self.critic_batch_norm_stats_target, 1.0)
         polyak_update(self.actor_batch_norm_stats, self.actor_batch_norm_stats_target, 1.0)
-
-    def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "method", "bounds"]
 
 
 class RobustDDPG(RobustTD3, DDPG):

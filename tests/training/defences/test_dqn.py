@@ -26,7 +26,7 @@ from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.ppo import make_robust
 from adv_wrappers.training.defences.radial import Radial, RadialDQN, equation_5, overlap
 from adv_wrappers.training.defences.sa import SADQN, hinge
-from adv_wrappers.training.resilience.dqn import PrioritizedDQN, QBatch, error
+from adv_wrappers.training.dqn import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.sb3_conversion import live_victim
 from tests.every_case import every_case
 

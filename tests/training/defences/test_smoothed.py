@@ -17,7 +17,7 @@ pytest.importorskip("stable_baselines3")
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.ppo import make_robust
 from adv_wrappers.training.defences.smoothed import DenoisingExtractor, SmoothedDQN, SmoothedPolicy, smoothed
-from adv_wrappers.training.resilience.dqn import QBatch, error
+from adv_wrappers.training.dqn import QBatch, error
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.training.defences import test_dqn as test_robust_dqn
 from tests.training.defences.test_radial import SMALL, Pictures, Reach, batch_of, bounded, seen_at

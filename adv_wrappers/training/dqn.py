@@ -52,56 +52,6 @@ from adv_wrappers.utils.checks import number
 SMALLEST = 1e-6  # added to an error, so that no transition is never drawn again
 
 
-class SumTree:
-    """Non-negative numbers that are drawn in proportion to their size; a tree of two levels, in blocks.
-
-    A block holds about the square root of ``size`` numbers, and above the blocks stand their sums and minima. Two wide
-    levels cost NumPy fewer calls than the many levels of a binary tree: a draw of 32 from 50 000 takes 40 us.
-
-    Args:
-        size: how many numbers; all are 0 at first.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.width = math.isqrt(size - 1) + 1
-        blocks = -(-size // self.width)
-        self.values = np.zeros((blocks, self.width))
-        self.sums = np.zeros(blocks)
-        self.minima = np.full(blocks, np.inf)  # of the numbers above 0
-
-    def __setitem__(self, where: Array, values: Array | float) -> None:
-        """Set numbers by their indices ``[n]``; of an index that is named twice, the last one stays."""
-        self.values.reshape(-1)[where] = values
-        blocks = where // self.width
-        rows = self.values[blocks]
-        self.sums[blocks] = rows.sum(1)
-        self.minima[blocks] = np.where(rows > 0, rows, np.inf).min(1)
-
-    def __getitem__(self, where: Array) -> Array:
-        """Numbers by their indices."""
-        found: Array = self.values.reshape(-1)[where]
-        return found
-
-    def total(self) -> float:
-        """The sum of all numbers."""
-        return float(self.sums.sum())
-
-    def minimum(self) -> float:
-        """The smallest number above 0; infinity if there is none."""
-        return float(self.minima.min())
-
-    def find(self, masses: Array) -> Array:
-        """Indices ``[n]`` of the numbers in which cumulative sums ``[n]``, from 0 to the total, fall."""
-        ends = self.sums.cumsum()
-        blocks = np.minimum(ends.searchsorted(masses, "right"), self.sums.nonzero()[0][-1])
-        inside = np.maximum(masses - (ends[blocks] - self.sums[blocks]), 0)
-        rows = self.values[blocks]
-        within = (rows.cumsum(1) <= inside[:, None]).sum(1)
-        last = self.width - 1 - (rows[:, ::-1] > 0).argmax(1)  # rounding may lead past the last number above 0
-        found: Array = blocks * self.width + np.minimum(within, last)
-        return found
-
-
 class PrioritizedReplayBuffer(ReplayBuffer):
     """A replay buffer that draws transitions in proportion to a priority, by Schaul et al. (2016).
 
@@ -109,52 +59,28 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     :meth:`draw` and :meth:`transitions` draw by priority.
 
     Args:
-        buffer_size: transitions, over all environments.
-        observation_space, action_space, device, n_envs, optimize_memory_usage, handle_timeout_termination: as for SB3's
-            ``ReplayBuffer``.
+        given: arguments of SB3's ``ReplayBuffer``.
         alpha: exponent of the priorities: 0 for even draws, 1 for those in proportion to the errors.
+        **settings: further arguments of SB3's ``ReplayBuffer``.
 
     Raises:
         ValueRangeError: for an ``alpha`` out of [0, 1], and for ``optimize_memory_usage``.
     """
 
-    def __init__(
-        self,
-        buffer_size: int,
-        observation_space: spaces.Space[object],
-        action_space: spaces.Space[object],
-        device: torch.device | str = "auto",
-        n_envs: int = 1,
-        optimize_memory_usage: bool = False,
-        handle_timeout_termination: bool = True,
-        alpha: float = 0.6,
-    ) -> None:
+    def __init__(self, *given: Any, alpha: float = 0.6, **settings: Any) -> None:
         number("alpha", alpha, 0, 1)
-        if optimize_memory_usage:
+        if settings.get("optimize_memory_usage"):
             raise ValueRangeError(
                 "PrioritizedReplayBuffer keeps both observations of a transition: optimize_memory_usage must be False"
             )
-        super().__init__(
-            buffer_size,
-            observation_space,
-            action_space,
-            device,
-            n_envs,
-            handle_timeout_termination=handle_timeout_termination,
-        )
+        super().__init__(*given, **settings)
         self.alpha = alpha
-        self.tree = SumTree(self.buffer_size * self.n_envs)
-        self.highest = 1.0  # priority ** alpha
-        self._rows = np.arange(self.n_envs)
+        self.priorities = np.zeros(self.buffer_size * self.n_envs)  # to the power of alpha
+        self.highest = 1.0
 
     def add(self, obs: Array, next_obs: Array, action: Array, reward: Array, done: Array, infos: list[Info]) -> None:
-        if self.alpha:
-            self.tree[self.pos * self.n_envs + self._rows] = self.highest
+        self.priorities[self.pos * self.n_envs :][: self.n_envs] = self.highest
         super().add(obs, next_obs, action, reward, done, infos)
-
-    def reset(self) -> None:
-        super().reset()
-        self.tree = SumTree(self.buffer_size * self.n_envs)
 
     def draw(self, count: int, beta: float) -> tuple[Array, Array]:
         """Transitions by priority, one from each of ``count`` equal parts of their sum; evenly where ``alpha`` is 0.
@@ -175,10 +101,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         # SB3 seeds NumPy's global generator, and its own buffers draw from it
         if not self.alpha:
             return np.random.randint(stored, size=count), np.ones(count, np.float32)
-        total = self.tree.total()
-        masses = (np.arange(count) + np.random.random_sample(count)) * (total / count)
-        found = self.tree.find(masses)
-        weights = (self.tree[found] / self.tree.minimum()) ** -beta
+        priorities = self.priorities[:stored]
+        ends = priorities.cumsum()
+        masses = (np.arange(count) + np.random.random_sample(count)) * (ends[-1] / count)
+        found = np.minimum(ends.searchsorted(masses, "right"), stored - 1)
+        weights = (priorities[found] / priorities.min()) ** -beta
         return found, weights.astype(np.float32)
 
     def transitions(self, found: Array, env: VecNormalize | None = None) -> ReplayBufferSamples:
@@ -204,7 +131,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         if not self.alpha:
             return
         values = (np.abs(errors) + SMALLEST) ** self.alpha
-        self.tree[found] = values
+        self.priorities[found] = values
         self.highest = max(self.highest, float(values.max()))
 
 
@@ -238,23 +165,20 @@ class ParameterNoise(nn.Module):
         self.acting = copy.deepcopy(net)
         self.register_buffer("std", torch.tensor(0.01))
         self._others = net, copy.deepcopy(net)  # in a tuple, so that they are not saved along with the acting copy
-        self._weights = list(net.parameters())
-        # a copy's weights are parts of one vector: one draw of noise for all of them
-        self._vectors = [parameters_to_vector(self._weights).detach().clone() for _ in range(2)]
-        for part, vector in zip((self.acting, self._others[1]), self._vectors, strict=True):
-            vector_to_parameters(vector, part.parameters())
         linear = [isinstance(layer, nn.Linear) for layer in net.modules() for _ in layer.parameters(recurse=False)]
-        parts = (torch.full_like(weight, on) for weight, on in zip(self._weights, linear, strict=True))
+        parts = (torch.full_like(weight, on) for weight, on in zip(net.parameters(), linear, strict=True))
         self._noisy = parameters_to_vector(parts).detach()  # 1 where there is noise, else 0
         self.perturb()
 
-    def _fill(self, vector: Tensor) -> None:
-        vector.copy_(parameters_to_vector(self._weights)).addcmul_(torch.randn_like(vector), self._noisy * self.std)
+    def _perturb(self, copied: nn.Module) -> None:
+        weights = parameters_to_vector(self._others[0].parameters())
+        noise = torch.randn_like(weights)
+        vector_to_parameters(weights.addcmul(noise, self._noisy * self.std), copied.parameters())
 
     @torch.no_grad()
     def perturb(self) -> None:
         """Give the acting copy the present weights and new noise."""
-        self._fill(self._vectors[0])
+        self._perturb(self.acting)
 
     @torch.no_grad()
     def adapt(self, observations: Tensor, rate: float) -> None:
@@ -264,7 +188,7 @@ class ParameterNoise(nn.Module):
             observations: ``[B, *S]``.
             rate: the exploration rate that the noise is to correspond to, from 0 to 1.
         """
-        self._fill(self._vectors[1])
+        self._perturb(self._others[1])
         plain, noisy = (functional.log_softmax(net(observations), 1) for net in self._others)
         divergence = float((plain.exp() * (plain - noisy)).sum(1).mean())
         allowed = -math.log(1 - rate + rate / plain.shape[1])
@@ -349,7 +273,7 @@ class PrioritizedDQN(DQN):
     Raises:
         ValueRangeError: for exponents out of [0, 1].
 
-    >>> from adv_wrappers.training.resilience.dqn import PrioritizedDQN
+    >>> from adv_wrappers.training.dqn import PrioritizedDQN
     >>> model = PrioritizedDQN("MlpPolicy", "CartPole-v1", learning_starts=10, seed=0).learn(20)
     >>> model.predict([0.0, 0.0, 0.0, 0.0], deterministic=True)[0].shape
     ()

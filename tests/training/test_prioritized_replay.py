@@ -1,4 +1,4 @@
-"""Prioritised replay: frequencies and weights of draws, the tree by brute force."""
+"""Prioritised replay: frequencies and weights of draws."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.training.resilience.dqn import SMALLEST, PrioritizedReplayBuffer, SumTree
+from adv_wrappers.training.dqn import SMALLEST, PrioritizedReplayBuffer
 
 OBS = spaces.Box(-10.0, 10.0, (2,), np.float32)
 ACT = spaces.Discrete(3)
@@ -23,27 +23,6 @@ def filled(count, rows=1, size=None, **arguments):
         infos = [{"TimeLimit.truncated": step == 1}] * rows
         buffer.add(obs, obs + 0.5, np.arange(rows) % 3, number, np.full(rows, step in (1, 2)), infos)
     return buffer
-
-
-@pytest.mark.parametrize("size", [1, 2, 7, 50])
-def test_a_sum_tree_finds_what_brute_force_finds(size):
-    rng, tree, plain = np.random.default_rng(size), SumTree(size), np.zeros(size)
-    for _ in range(20):
-        where = rng.integers(size, size=4)
-        values = rng.random(4) * (rng.random(4) < 0.7)
-        tree[where], plain[where] = values, values
-        assert np.array_equal(tree[np.arange(size)], plain)
-        assert tree.total() == pytest.approx(plain.sum())
-        if not plain.any():
-            assert tree.minimum() == np.inf
-            continue
-        assert tree.minimum() == plain[plain > 0].min()
-        masses = np.r_[0.0, rng.random(50) * plain.sum(), plain.sum(), plain.sum() * (1 + 1e-12)]
-        brute = np.minimum((plain.cumsum() <= masses[:, None]).sum(1), plain.nonzero()[0][-1])
-        found = tree.find(masses)
-        close = np.abs(plain.cumsum()[:, None] - masses).min(0) < 1e-9  # rounding may decide either way
-        assert np.array_equal(found[~close], brute[~close])
-        assert (plain[found] > 0).all()
 
 
 @pytest.mark.parametrize("rows", [1, 2])
@@ -92,9 +71,9 @@ def test_a_new_transition_has_the_highest_priority_so_far():
     obs = np.zeros((1, 2), np.float32)
     for _ in range(2):  # the second takes the place of the oldest one
         buffer.add(obs, obs, np.array([0]), np.zeros(1), np.zeros(1), [{}])
-    np.testing.assert_allclose(buffer.tree[np.arange(4)], [5, 0.5, 1, 5], rtol=1e-5)
+    np.testing.assert_allclose(buffer.priorities, [5, 0.5, 1, 5], rtol=1e-5)
     buffer.reset()
-    assert buffer.tree.total() == 0 and buffer.size() == 0
+    assert buffer.size() == 0
 
 
 def test_transitions_are_those_that_were_added():

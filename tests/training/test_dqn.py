@@ -11,7 +11,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.training.resilience.dqn import SMALLEST, LayerNormQPolicy, PrioritizedDQN
+from adv_wrappers.training.dqn import SMALLEST, LayerNormQPolicy, PrioritizedDQN
 
 
 class NameTheState(gym.Env):
@@ -65,9 +65,9 @@ def test_errors_are_those_of_double_q_learning():
         target = data.rewards[:, 0] + 0.99 * (1 - data.dones[:, 0]) * future
         errors = (target - model.q_net(data.observations)[torch.arange(len(best)), data.actions[:, 0]]).abs().numpy()
     model.train(1, 32)
-    touched = buffer.tree[everything] < 1e3
+    touched = buffer.priorities[everything] < 1e3
     assert 8 < touched.sum() <= 32
-    np.testing.assert_allclose(buffer.tree[everything][touched], errors[touched] + SMALLEST, rtol=1e-4)
+    np.testing.assert_allclose(buffer.priorities[everything][touched], errors[touched] + SMALLEST, rtol=1e-4)
 
 
 def test_gradients_are_clipped_as_a_whole():
@@ -115,7 +115,7 @@ def test_a_saved_model_goes_on(tmp_path):
     assert np.array_equal(*(m.predict(states, deterministic=True)[0] for m in (model, read)))
     assert read.parameter_noise.std == model.parameter_noise.std != 0.01
     assert torch.equal(*(m.parameter_noise.acting.q_net[0].weight for m in (model, read)))
-    assert np.array_equal(read.replay_buffer.tree.values, model.replay_buffer.tree.values)
+    assert np.array_equal(read.replay_buffer.priorities, model.replay_buffer.priorities)
     read.learn(40, reset_num_timesteps=False)
     assert read.num_timesteps == 100
     read.parameter_noise.perturb()
