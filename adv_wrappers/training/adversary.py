@@ -11,10 +11,8 @@ nothing is normalised.
 
 from __future__ import annotations
 
-import functools
 import json
 import math
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -28,8 +26,6 @@ import numpy as np
 import torch
 from gymnasium.spaces import Discrete
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.adversaries.actor import Actor
@@ -50,19 +46,18 @@ from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.registry import BOTH, FORMS, Form, Observe
 from adv_wrappers.threats.presets import as_actor, parse_when
 from adv_wrappers.training.algorithms import ALGORITHMS, Training, made_model
-from adv_wrappers.training.checkpoints import restore_model, save_model
 from adv_wrappers.training.director_networks import director_of, policy_kwargs, rollout_of
+from adv_wrappers.training.fit import Fit, restore_model
 from adv_wrappers.training.folder import (
     TrainingFolder,
     check_chosen_folder,
     describe_settings,
     described_victim,
-    later_seed,
     warn_of_unknown,
 )
 from adv_wrappers.training.hyperparameters import adversary_settings
 from adv_wrappers.training.sb3_vec_env import EpisodicNormalize, Sb3Adapter
-from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, ScoringSetup, log_point
+from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, ScoringSetup
 from adv_wrappers.training.vector_env import make_vector
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.limits import EnvCount, EpisodeCount, TrainingSeed, TrainingSteps, Workers, checked
@@ -132,85 +127,41 @@ def adversary_score(row: Info) -> float:
     return float(row["score"] if "score" in row else row["mean_return"])
 
 
-@dataclass(frozen=True)
-class TakenCheckpoint:
-    """A checkpoint whose score is not known yet.
-
-    Attributes:
-        learned: the adversary as it was then.
-        row: its figures so far.
-        next: the steps of the following checkpoint.
-        part: the folder that holds the model of that moment, or None.
-    """
-
-    learned: Learned
-    row: Info
-    next: int
-    part: Path | None
-
-
-class AdversaryCheckpoints(BaseCallback):
-    """Evaluates the deterministic director every ``every`` steps, and keeps the best one and the last.
-
-    A checkpoint may be scored while the training goes on.
+class AdversaryFit(Fit[Director, RunMeasurements]):
+    """A training of an adversary: its deterministic director is scored at checkpoints.
 
     Args:
+        model: the algorithm.
         task: what the adversary is trained for.
-        scoring: plays the episodes that checkpoints are compared on.
-        every: steps between two checkpoints.
-        folder: what is kept.
+        scoring, training, folder: as for :class:`.Fit`.
         progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``.
         on_episode: called at the end of every training episode; it stops the training by returning False.
     """
 
+    log = "adversary"
+
     def __init__(
         self,
+        model: BaseAlgorithm,
         task: AdversaryTask,
         scoring: Scoring[Director, RunMeasurements],
-        every: int,
+        training: Training,
         folder: TrainingFolder,
         progress: AdversaryProgress | None,
         on_episode: OnTrainingEpisode | None = None,
     ) -> None:
-        super().__init__()
-        self.on_episode = on_episode
-        self.task, self.scoring, self.every, self.folder, self.progress = task, scoring, every, folder, progress
-        self.found: Learned | None = None  # the best so far
-        last = folder.record[-1] if folder.record else {"steps": 0, "seconds": 0.0}
         with decoding(f"{folder.out} as a training of an adversary"):
-            self.taken = int(last["steps"])  # of the last checkpoint, whose score may not be known yet
-            self.next = int(folder.result.get("next", every))  # follows from steps, which may be more by now
-            self.seconds = float(last["seconds"])  # of the processor, without the evaluations
-        self.since = time.process_time()
+            super().__init__([(model, MODEL, NORMALISER)], scoring, training, folder)
+            self.seconds[self.log] = folder.record[-1]["seconds"] if folder.record else 0
+        self.task, self.progress, self.on_episode = task, progress, on_episode
+        self.found: Learned | None = None  # the best so far
 
-    def resume(self, model: BaseAlgorithm) -> bool:
-        """Load the last checkpoint of the folder into a new model; False if there is none.
-
-        Raises:
-            CardError: for files that cannot be read.
-        """
-        checkpoint = self.folder.checkpoint
-        if checkpoint is None:
-            return False
-        restore_model(model, checkpoint / MODEL, checkpoint / NORMALISER)
-        return True
-
-    def finish(self) -> Learned:
-        """The strongest checkpoint, after evaluating the last steps too."""
-        if self.taken < self.model.num_timesteps:
-            self._count_seconds()
-            self._checkpoint()
-        self.scoring.deliver(0)
+    def best(self) -> Learned:
+        """The strongest checkpoint."""
         if self.folder.out is not None:
             return Learned(card=str(self.folder.out), victim=self.task.score.actor.victim)
         assert self.found is not None
         return self.found
-
-    def _count_seconds(self) -> None:
-        self.seconds += time.process_time() - self.since
-
-    def _on_training_start(self) -> None:
-        self.since = time.process_time()
 
     def _on_step(self) -> bool:
         goes_on = True
@@ -221,57 +172,34 @@ class AdversaryCheckpoints(BaseCallback):
                 goes_on = self.on_episode(*done) is not False and goes_on
         return goes_on
 
-    def _on_rollout_start(self) -> None:  # after the update that follows a rollout, so that a checkpoint is whole
-        due = self.num_timesteps >= self.next
-        if due or self.scoring.ready:
-            self._count_seconds()
-            self.scoring.deliver()
-            if due:
-                self._checkpoint()
-            self.since = time.process_time()
+    def snapshot(self, row: Info) -> Director:
+        if row["in_training"] is not None:
+            row["in_training"] = -row["in_training"]  # of the victim
+        row["seconds"] = round(self.seconds[self.log], 3)
+        return director_of(self.model)
 
-    def _checkpoint(self) -> None:
-        model: Any = self.model
-        self.taken = int(model.num_timesteps)
-        self.next = (self.taken // self.every + 1) * self.every
-        recent = [-episode["r"] for episode in model.ep_info_buffer or ()]
-        row = {
-            "steps": self.taken,
-            "in_training": float(np.mean(recent)) if recent else None,
-            "seconds": round(self.seconds, 3),
-        }
-        part = self.folder.begin_checkpoint(self.taken)
-        if part is not None:
-            save_model(model, part / MODEL, part / NORMALISER)
-        director = director_of(model)
-        taken = TakenCheckpoint(self.task.score.adversary(director), row, self.next, part)
-        self.scoring.submit(director, functools.partial(self._add, taken))
-
-    def _add(self, taken: TakenCheckpoint, run: RunMeasurements) -> None:
-        """Add a checkpoint to the record, now that its score is known."""
-        returns, mean, steps = run.returns, float(run.returns.mean()), int(taken.row["steps"])
-        row = {
-            "steps": steps,
-            "mean_return": mean,
-            "std": float(returns.std()),
-            "median": float(np.median(returns)),
-            **{name: taken.row[name] for name in ("in_training", "seconds")},
-        }
+    def add_score(self, row: Info, found: RunMeasurements) -> dict[str, float]:
+        returns = found.returns
+        row |= {"mean_return": float(returns.mean()), "std": float(returns.std()), "median": float(np.median(returns))}
         total = getattr(self.task.reward, "total", None)
         if total is not None:
-            row["attacks"] = float(run.attacked_steps.mean())
-            row["score"] = float(total(returns, run.attacked_steps).mean())
-        log_point(self.model, steps, {"adversary/victim_return": mean})
+            row["attacks"] = float(found.attacked_steps.mean())
+            row["score"] = float(total(returns, found.attacked_steps).mean())
+        return {"adversary/victim_return": row["mean_return"]}
+
+    def is_best(self, row: Info) -> bool:
         best = self.folder.best_row
-        is_best = best is None or adversary_score(row) < adversary_score(best)
-        if is_best:
-            self.found = taken.learned
-            taken.learned.director.record = {**self.folder.about, "checkpoints": [*self.folder.record, row]}
-            if taken.part is not None:
-                taken.learned.save(taken.part, self.task.score.budget, dict(taken.learned.director.record))
-        self.folder.add(row, taken.part, is_best, next=taken.next)
+        return best is None or adversary_score(row) < adversary_score(best)
+
+    def keep(self, snapshot: Director, row: Info, part: Path | None) -> None:
+        self.found = self.task.score.adversary(snapshot)
+        snapshot.record = {**self.folder.about, "checkpoints": [*self.folder.record, row]}
+        if part is not None:
+            self.found.save(part, self.task.score.budget, dict(snapshot.record))
+
+    def tell(self, row: Info) -> None:
         if self.progress is not None:
-            self.progress(steps, mean)
+            self.progress(row["steps"], row["mean_return"])
 
 
 MOST_NUMBERS = 4096  # of an adversary's action
@@ -510,7 +438,6 @@ def train_director(
             **({"reward": task.reward.to_dict()} if isinstance(task.reward, Value) else {}),
         }
         kept = TrainingFolder(out, "adversary", about)
-        checkpoints = AdversaryCheckpoints(task, scoring, training.checkpoint_every, kept, progress, on_episode)
         normaliser = EpisodicNormalize if settings["gamma"] == 1 else VecNormalize
         scaled = algorithm != "dqn"
         arguments = {
@@ -521,24 +448,15 @@ def train_director(
             "tensorboard_log": training.logs,
         }
         model = made_model(ALGORITHMS[algorithm], arguments, settings)
-        if checkpoints.resume(model):  # other draws and episodes than at the beginning
-            later = later_seed(training.seed, model.num_timesteps)
-            set_random_seed(later)
-            game.seed(later)
+        if kept.checkpoint is not None:
+            restore_model(model, kept.checkpoint / MODEL, kept.checkpoint / NORMALISER)
         director_of(model)  # raises for a director that cannot be saved, before it is trained
-        checkpoints.init_callback(model)
         if model.num_timesteps - rollout_of(model) >= steps:  # more than the last rollout of a training of steps
             done = f"{out} holds a training of {model.num_timesteps} steps, more than the {steps} asked for"
             warnings.warn(f"{done}: what is returned is the best of all of them", RuntimeWarning, stacklevel=6)
-        try:
-            if steps > model.num_timesteps:
-                model.learn(steps - model.num_timesteps, callback=checkpoints, reset_num_timesteps=False)
-            found = checkpoints.finish()
-            if hasattr(model, "_logger"):  # else it has not learned in this call
-                model.logger.close()
-            return found
-        finally:
-            kept.remove_parts()
+        fit = AdversaryFit(model, task, scoring, training, kept, progress, on_episode)
+        fit.train()
+        return fit.best()
 
 
 def check_algorithm(algorithm: str) -> None:

@@ -51,7 +51,6 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 
@@ -72,14 +71,15 @@ from adv_wrappers.registry import Rewards, Robust, Select
 from adv_wrappers.threats.presets import as_actor, as_threat, parse_when, presets
 from adv_wrappers.training import hyperparameters as defaults
 from adv_wrappers.training.algorithms import Training, algorithm_class, made_model
-from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress, restore_model
-from adv_wrappers.training.defences.atla import (
+from adv_wrappers.training.alternating import (
+    ADVERSARY_FILES,
+    AGENT_FILES,
     AdversaryTrainer,
+    AgentFit,
+    AgentProgress,
     AgentScore,
     AgentTrainer,
-    AlternatingTraining,
     DirectorSnapshot,
-    Schedule,
     SnapshotAdversary,
     hold_statistics,
 )
@@ -90,6 +90,8 @@ from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.ppo import RobustA2C, RobustPPO, RobustUpdates, make_robust
 from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
 from adv_wrappers.training.director_networks import policy_kwargs
+from adv_wrappers.training.dqn import LayerNormQPolicy, PrioritizedDQN
+from adv_wrappers.training.fit import restore_model
 from adv_wrappers.training.folder import (
     TrainingFolder,
     describe_settings,
@@ -100,9 +102,8 @@ from adv_wrappers.training.folder import (
 )
 from adv_wrappers.training.hyperparameters import agent_settings
 from adv_wrappers.training.image_policy import ImagePolicy, image_policy_kwargs, is_stack
-from adv_wrappers.training.method import RobustTraining, TrainingMethod, hardened_before, has_given_up
+from adv_wrappers.training.method import RobustTraining, TrainingMethod, has_given_up
 from adv_wrappers.training.one_environment import OneEnvironment, only_one_runs
-from adv_wrappers.training.dqn import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.sb3_conversion import (
     AgentNetworks,
     MLPPolicy,
@@ -457,7 +458,7 @@ def make_agent(
     if isinstance(model, RobustUpdates) and isinstance(method, RobustMethod):
         model.method_critic = method.make_critic(model)
     if checkpoint is not None:
-        restore_model(model, checkpoint / "agent.zip", checkpoint / "normaliser.json")
+        restore_model(model, *(checkpoint / name for name in AGENT_FILES))
     elif isinstance(model, PrioritizedDQN) and parts is not None:
         assert not isinstance(parts, RecurrentPolicy)
         load_q_weights(model.policy, parts)
@@ -500,7 +501,7 @@ def make_adversary(
     arguments = {"policy": "MlpPolicy", "env": normal, **own}
     model = made_model(PPO, arguments, {**settings, "policy_kwargs": networks})
     if checkpoint is not None:
-        restore_model(model, checkpoint / "adversary.zip", checkpoint / "adversary-normaliser.json")
+        restore_model(model, *(checkpoint / name for name in ADVERSARY_FILES))
         normal.seed(later_seed(training.seed, int(model.num_timesteps)))
     snapshot = DirectorSnapshot(sampled)
     snapshot.update(model)
@@ -677,7 +678,6 @@ def train_agent(
     if observations is not None and initial is not None:
         raise ValueRangeError("observations= is of a new agent: that of victim= keeps its own")
     observations = "normalized" if observations is None else observations
-    schedule = Schedule(training, phase, ratio)
     if adversary == "auto":
         adversary = "pa-ad" if robust is None else None
     budget = given_budget(eps, scale, within)
@@ -741,35 +741,23 @@ def train_agent(
         agent.attack(spec.threat, opponent)
         setup = ScoringSetup(played, episodes, training.seed, True, AgentScore(hardening), most)
         scoring = opened.enter_context(Scoring(setup, training.workers))
-        before = [] if initial is None else [one.by for one in hardened_before(initial.card)]
-        checkpoints = AgentCheckpoints(folder, before)
-        turns = AlternatingTraining(
+        fit = AgentFit(
             agent,
             opponent,
             scored_under,
             scoring,
-            schedule,
-            checkpoints,
-            select,
-            progress,
-            boxes,
-            on_steps,
+            training,
+            folder,
+            phase=phase,
+            ratio=ratio,
+            select=select,
+            first=initial,
+            progress=progress,
+            bounds=boxes,
+            on_steps=on_steps,
         )
-        if model.num_timesteps:  # other draws and episodes than at the beginning
-            later = later_seed(training.seed, model.num_timesteps)
-            set_random_seed(later)
-            agent.normal.seed(later)
-        opened.callback(folder.remove_parts)
-        turns.init_callback(model)
-        if model.num_timesteps < steps:
-            if initial is not None and not checkpoints.began_with:
-                turns.score_first(initial)
-            left = steps - model.num_timesteps
-            model.learn(left, callback=turns, reset_num_timesteps=False, tb_log_name="agent")
-        found, threat = turns.finish()
-        for side in [model] if opponent is None else [model, opponent.model]:
-            if hasattr(side, "_logger"):  # else it has not learned in this call
-                side.logger.close()
+        fit.train()
+        found, threat = fit.best()
         if hardening is not None:
             found = hardening.deployed(found)
-        return Hardened(found, threat, tuple(folder.record), folder.best, checkpoints.began_with.get("clean"))
+        return Hardened(found, threat, tuple(folder.record), folder.best, fit.began_with.get("clean"))

@@ -13,7 +13,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from safetensors import safe_open
@@ -25,13 +25,16 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.core.value import Value
 from adv_wrappers.environments.environment import Environment, is_named, text_of_function
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
-from adv_wrappers.networks.card import role_of
+from adv_wrappers.evaluation.row_key import revision, versions
+from adv_wrappers.networks.card import Section, role_of
 from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.utils.files import make_folder, rename_file, write
 from adv_wrappers.utils.limits import MOST_SEED
 from adv_wrappers.utils.reading import decoding, read_json
+from adv_wrappers.victims.saved_networks import SavedNetwork
 from adv_wrappers.victims.victim import Victim
 
+Saved = TypeVar("Saved", bound=SavedNetwork[Any])
 SHOWN = 4  # differences that an error names
 _FORMAT = 1  # of state.json
 STATE, TENSORS = "state.json", "state.safetensors"
@@ -102,7 +105,11 @@ def functions_of(threat: ThreatModel) -> list[object]:
 
 
 def warn_of_unknown(
-    folder: str | Path | None, victim: Victim | None, environment: Environment, *functions: object
+    folder: str | Path | None,
+    victim: Victim | None,
+    environment: Environment,
+    *functions: object,
+    stacklevel: int = 5,
 ) -> None:
     """Warn where a training is resumed from a folder that cannot tell a victim, or a function, from another.
 
@@ -111,6 +118,7 @@ def warn_of_unknown(
         victim: the agent, or None.
         environment: the environment.
         functions: of the threat.
+        stacklevel: of the warning.
     """
     names = [] if folder is None or not Path(folder).is_dir() else [path.name for path in Path(folder).iterdir()]
     is_known = (victim is None or victim.is_known) and environment.is_known and all(map(is_named, functions))
@@ -120,7 +128,7 @@ def warn_of_unknown(
             "environment that a lambda, a method or a partial makes, from another: give another folder where they have "
             "changed",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=stacklevel,
         )
 
 
@@ -163,7 +171,7 @@ def read_record(folder: Path) -> list[Info]:
     Raises:
         CardError: for a folder without a training.
     """
-    return _State.read(folder / STATE).record
+    return list(_read_state(folder / STATE)["record"])
 
 
 def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
@@ -174,38 +182,30 @@ def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
         yield name, tree
 
 
-@dataclasses.dataclass
-class _State:
-    """What ``state.json`` says."""
-
-    kind: TrainingKind
-    about: Info
-    record: list[Info] = dataclasses.field(default_factory=list)
-    best: int = -1
-    checkpoint: str | None = None
-    result: Info = dataclasses.field(default_factory=dict)
-    finished: bool = False
-    format: int = _FORMAT
-
-    @classmethod
-    def read(cls, path: Path) -> _State:
-        """The state in a file; raises :class:`CardError` for one that is missing, damaged or of something else."""
-        data = read_json(path)
-        with decoding(f"{path} as the state of a training"):
-            found = cls(**data)
-            if found.format != _FORMAT or found.kind not in _WORDS:
-                raise CardError(
-                    f"expected a training in format {_FORMAT}, got {found.kind!r:.80}, {found.format!r:.80}"
-                )
-            found.about, found.record, found.result = dict(found.about), [*map(dict, found.record)], dict(found.result)
-            if found.checkpoint is not None:
-                found.checkpoint = f"{_CHECKPOINT}{int(found.record[-1]['steps'])}"
-            if found.best != -1:
-                int(found.record[found.best]["steps"])
-            return found
-
-    def write(self, path: Path) -> None:
-        write(path, (json.dumps(vars(self), indent=1, allow_nan=False) + "\n").encode())
+def _read_state(path: Path) -> Info:
+    """What ``state.json`` says; raises :class:`CardError` for one that is missing, damaged or of something else."""
+    data = read_json(path)
+    with decoding(f"{path} as the state of a training"):
+        found = {
+            "record": [],
+            "best": -1,
+            "checkpoint": None,
+            "result": {},
+            "finished": False,
+            "format": _FORMAT,
+            **data,
+        }
+        if found["format"] != _FORMAT or found["kind"] not in _WORDS:
+            raise CardError(
+                f"expected a training in format {_FORMAT}, got {found['kind']!r:.80}, {found['format']!r:.80}"
+            )
+        found["about"], found["result"] = dict(found["about"]), dict(found["result"])
+        record = found["record"] = [*map(dict, found["record"])]
+        if found["checkpoint"] is not None:
+            found["checkpoint"] = f"{_CHECKPOINT}{int(record[-1]['steps'])}"
+        if found["best"] != -1:
+            int(record[found["best"]]["steps"])
+        return found
 
 
 class TrainingFolder:
@@ -229,6 +229,13 @@ class TrainingFolder:
         kind: what is trained, or measured.
         about: what was asked, whatever distinguishes one training from another: values that JSON knows.
 
+    Attributes:
+        about: what was asked.
+        record: a row a checkpoint, oldest first: its ``steps`` (of a model of the dynamics: epochs), and its figures.
+        best: the index of the best row of the record; -1 where none is.
+        result: what was found, beside the checkpoints.
+        finished: whether there is nothing left to do.
+
     Raises:
         ValueRangeError: for a folder of another training, naming what differs, and of something else; for values that
             JSON cannot hold.
@@ -237,39 +244,56 @@ class TrainingFolder:
 
     def __init__(self, out: str | Path | None, kind: TrainingKind, about: Mapping[str, object]) -> None:
         self.out = None if out is None else Path(out)
-        self._state = _State(kind, dict(about))
+        self.kind, self.best, self.finished = kind, -1, False
+        self.about: Info = dict(about)
+        self.record: list[Info] = []
+        self.result: Info = {}
+        self._last: str | None = None  # the name of the last checkpoint
         if self.out is None:
             return
-        self._state.about = as_json(about)
+        self.about = as_json(about)
         if not (self.out / STATE).exists():
             _check_nothing_else(self.out)
             return
-        found = _State.read(self.out / STATE)
-        if found.kind != kind:
+        found = _read_state(self.out / STATE)
+        if found["kind"] != kind:
             raise ValueRangeError(
-                f"{self.out} holds the {_WORDS[found.kind]}, and not the {_WORDS[kind]}: give another out="
+                f"{self.out} holds the {_WORDS[found['kind']]}, and not the {_WORDS[kind]}: give another out="
             )
-        check_same(self.out, found.about, self.about, _WORDS[kind].split()[0])
-        self._state = found
+        check_same(self.out, found["about"], self.about, _WORDS[kind].split()[0])
+        self.record, self.best, self.result = found["record"], found["best"], found["result"]
+        self._last, self.finished = found["checkpoint"], found["finished"]
         if self.checkpoint is not None and not self.checkpoint.is_dir():
-            raise CardError(f"{self.out / STATE} names {found.checkpoint}, which is not there")
+            raise CardError(f"{self.out / STATE} names {self._last}, which is not there")
         self._remove_old()
         self._copy_cards()
 
-    @property
-    def about(self) -> Info:
-        """What was asked."""
-        return self._state.about
+    @classmethod
+    def of(
+        cls,
+        out: str | Path | None,
+        kind: TrainingKind,
+        environment: Environment,
+        victim: Victim,
+        **about: object,
+    ) -> TrainingFolder:
+        """The folder of a training in an environment, with a victim; what else was asked are sections of its own."""
+        warn_of_unknown(out, victim, environment, stacklevel=6)
+        known = {"environment": environment.described, "victim": described_victim(victim)}
+        return cls(out, kind, {**known, **about})
 
-    @property
-    def record(self) -> list[Info]:
-        """A row a checkpoint, oldest first: its ``steps`` (of a model of the dynamics: epochs), and its figures."""
-        return self._state.record
+    def save_network(self, kind: type[Saved], name: str, net: Any, **sections: object) -> Saved:
+        """The network that was learned, which ends the training: with its card, in the folder where there is one."""
+        made = kind.of(net, self.card(name, **sections))
+        if self.out is None:
+            return made
+        made = made.save(self.out)
+        self.finish()
+        return made
 
-    @property
-    def best(self) -> int:
-        """The index of the best row of the record; -1 where none is."""
-        return self._state.best
+    def card(self, name: str, **sections: object) -> Section:
+        """The card of a network that was learned: what was asked, what is given here, and by which versions."""
+        return {"name": name, **self.about, **sections, "versions": versions(), "git": revision()}
 
     @property
     def best_row(self) -> Info | None:
@@ -277,20 +301,9 @@ class TrainingFolder:
         return None if self.best < 0 else self.record[self.best]
 
     @property
-    def result(self) -> Info:
-        """What was found, beside the checkpoints."""
-        return self._state.result
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is nothing left to do."""
-        return self._state.finished
-
-    @property
     def checkpoint(self) -> Path | None:
         """The folder of the last checkpoint, from which the training goes on; None where there is none."""
-        name = self._state.checkpoint
-        return None if self.out is None or name is None else self.out / name
+        return None if self.out is None or self._last is None else self.out / self._last
 
     def keep(self, name: str, data: bytes) -> None:
         """Write a file of the training's own, which is known by its name; nothing without a folder."""
@@ -319,17 +332,14 @@ class TrainingFolder:
             **result: what is found by then, beside the checkpoints.
         """
         self.record.append(row)
-        self._state.result |= result
         if best:
-            self._state.best = len(self.record) - 1
-        if self.out is None:
-            return
-        if checkpoint is not None:
-            self._state.checkpoint = f"{_CHECKPOINT}{row['steps']}"
-            place = self.out / self._state.checkpoint
+            self.best = len(self.record) - 1
+        if self.out is not None and checkpoint is not None:
+            self._last = f"{_CHECKPOINT}{row['steps']}"
+            place = self.out / self._last
             shutil.rmtree(place, ignore_errors=True)  # of a training that was killed before state.json named it
             rename_file(checkpoint, place)
-        self._write()
+        self.save_result(**result)
         if checkpoint is not None:
             self._remove_old()
         if best:
@@ -337,13 +347,13 @@ class TrainingFolder:
 
     def save_result(self, **result: Any) -> None:
         """Keep what was found, beside what is there of it."""
-        self._state.result |= result
+        self.result |= result
         if self.out is not None:
             self._write()
 
     def finish(self, **result: Any) -> None:
         """Keep the result of a training with nothing left to do, and remove what it would go on from."""
-        self._state.finished, self._state.checkpoint = True, None
+        self.finished, self._last = True, None
         self.save_result(**result)
         self._remove_old()
 
@@ -354,7 +364,9 @@ class TrainingFolder:
 
     def _write(self) -> None:
         assert self.out is not None
-        self._state.write(self.out / STATE)
+        names = ("kind", "about", "record", "best", "result", "finished")
+        state = {name: getattr(self, name) for name in names} | {"checkpoint": self._last, "format": _FORMAT}
+        write(self.out / STATE, (json.dumps(state, indent=1, allow_nan=False) + "\n").encode())
 
     def _place_of_best(self) -> Path | None:
         row = self.best_row

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -22,7 +21,7 @@ from adv_wrappers.networks.layers import AppendLogStd, Normalize
 from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_networks_of, is_stack
-from adv_wrappers.victims import Victim, from_sb3, save_card
+from adv_wrappers.victims import Victim, from_sb3
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
@@ -310,19 +309,3 @@ def live_victim(model: BaseAlgorithm, select: Literal["mode", "sample"]) -> Vict
     assert normal is not None
     update_normaliser(victim, normal)
     return victim
-
-
-def save_agent(folder: str | Path, victim: Victim, environment: tuple[str, Mapping[str, object]], **about: Any) -> None:
-    """Write a victim as a card: ``load_victim("card:FOLDER")`` is the same policy, to the bit.
-
-    Args:
-        folder: the card's folder.
-        victim: an agent of PPO, A2C or DQN on observations ``[n]`` or images, of RecurrentPPO on observations ``[n]``,
-            or another with such networks.
-        environment: the environment's id and keyword arguments.
-        **about: further sections of the card, such as ``training`` and ``measured``.
-
-    Raises:
-        VictimError: for networks that a card cannot hold.
-    """
-    save_card(folder, victim, environment=(environment[0], environment[1]), **about)

@@ -8,7 +8,7 @@ checkpoints were handed in, in the thread of the training, when it asks for them
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields
@@ -17,7 +17,6 @@ from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.base_class import BaseAlgorithm
 
 from adv_wrappers.certification.greedy_worst_case import PlayedEpisodes, play_choices, worst_possible_action
 from adv_wrappers.certification.possible_actions import PossibleActions
@@ -230,15 +229,3 @@ class Scoring(Generic[P, R]):
                 self._collect(None)
             self._waiting.popleft()
             then(self._done.pop(id(task)).value())
-
-
-def log_point(model: BaseAlgorithm, steps: int, values: Mapping[str, float]) -> None:
-    """Enter what a checkpoint measured in the logs of a model, at the steps that the checkpoint was taken at."""
-    if not hasattr(model, "_logger"):  # a training that was complete when it was resumed has none
-        return
-    if int(model.num_timesteps) == steps:
-        for name, value in values.items():
-            model.logger.record(name, value)
-    else:
-        for output in model.logger.output_formats:
-            output.write(dict(values), {name: () for name in values}, steps)

@@ -29,16 +29,15 @@ from stable_baselines3.common.vec_env import VecNormalize
 from adv_wrappers.training import director_networks
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.training.agent import Hardened, train_agent
-from adv_wrappers.training.checkpoints import AgentCheckpoints
-from adv_wrappers.training.defences.atla import (
+from adv_wrappers.training.alternating import (
+    AgentFit,
     AgentTrainer,
-    AlternatingTraining,
     DirectorSnapshot,
     all_lost,
     hold_statistics,
+    is_better,
 )
-from adv_wrappers.training.folder import TrainingFolder
-from adv_wrappers.training.sb3_conversion import live_victim, save_agent, update_normaliser
+from adv_wrappers.training.sb3_conversion import live_victim, update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 from tests.every_case import every_case
 
@@ -81,7 +80,7 @@ def weights(policy):
 def seen_with(adversary):
     """What every rollout, phase and checkpoint of a training looked like, told by its own objects as it goes."""
     received: dict[str, list[Any]] = {"steps": [], "before": [], "after": [], "rollouts": []}
-    step, turn, settle = AgentVecEnv.step_wait, AlternatingTraining._adversary_phase, AgentTrainer.update_normaliser
+    step, turn, settle = AgentVecEnv.step_wait, AgentFit.train_adversary, AgentTrainer.update_normaliser
 
     def stepped(self):
         out = step(self)
@@ -111,7 +110,7 @@ def seen_with(adversary):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(AgentVecEnv, "step_wait", stepped)
-        patched.setattr(AlternatingTraining, "_adversary_phase", turned)
+        patched.setattr(AgentFit, "train_adversary", turned)
         patched.setattr(AgentTrainer, "update_normaliser", settled)
         train_agent(Slope, adversary, 0.1, 512, scale="victim", **SMALL)
     return received
@@ -194,10 +193,23 @@ def test_only_the_second_half_is_chosen_from():
         (512, True),
     ]
     assert hardened.protocol.startswith("the best of 3 checkpoints by the clean return")
-    checkpoints = AgentCheckpoints(TrainingFolder(None, "agent", {}))
-    for number, (score, late) in enumerate([(9.0, False), (3.0, True), (5.0, True), (5.0, True), (4.0, True)]):
-        checkpoints.add({"steps": number, "score": score, "late": late}, (f"agent {number}", None), None)
-    assert checkpoints.folder.best == 3 and checkpoints.found[0] == "agent 3"  # of equals, the longest trained
+    rows = [(9.0, False), (3.0, True), (5.0, True), (5.0, True), (4.0, True)]
+    assert best_of([{"score": score, "late": late} for score, late in rows]) == [
+        None,
+        1,
+        2,
+        3,
+        3,
+    ]  # the longest trained
+
+
+def best_of(rows):
+    """Which row is the best after each."""
+    best, found = None, []
+    for number, row in enumerate(rows):
+        best = number if is_better(row, None if best is None else rows[best]) else best
+        found.append(best)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -275,14 +287,10 @@ def test_where_all_is_lost_checkpoints_are_compared_under_max_diff(how, left, tm
 
 
 def test_what_is_kept_in_the_budget_itself_counts_first():
-    checkpoints = AgentCheckpoints(TrainingFolder(None, "agent", {}))
     rows = [(50.0, 30.0), (49.0, 40.0), (60.0, None), (55.0, 99.0), (20.0, 70.0)]
-    best = []
-    for number, (score, smaller) in enumerate(rows):
-        more = {} if smaller is None else {"max_diff": {"0.5": 1.0}, "max_diff_score": smaller}
-        checkpoints.add({"steps": number, "score": score, "late": True, **more}, (f"agent {number}", None), None)
-        best.append(checkpoints.folder.best)
-    assert best == [0, 1, 2, 2, 2]
+    lost = [{} if one is None else {"max_diff": {"0.5": 1.0}, "max_diff_score": one} for _, one in rows]
+    found = [{"score": score, "late": True, **more} for (score, _), more in zip(rows, lost, strict=True)]
+    assert best_of(found) == [0, 1, 2, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -354,14 +362,14 @@ def test_a_card_of_dqn_and_of_two_shapes(tmp_path):
         ),
     }.items():
         victim = adv.from_sb3(model)
-        save_agent(tmp_path / name, victim, ("Any-v0", {}))
+        adv.save_card(tmp_path / name, victim, environment="Any-v0")
         card, x = adv.load_victim(f"card:{tmp_path / name}"), torch.randn(9, *victim.observation_space.shape)
         assert torch.equal(card.params(x), victim.params(x)) and card.kind == victim.kind
         acted = card.act(card.params(50 * x)), victim.act(victim.params(50 * x))
         assert torch.equal(*acted) and card.action_space == victim.action_space
     with pytest.raises(VictimError, match="a card holds networks of layers in a row"):
         odd = {"activation_fn": nn.Mish}
-        save_agent(tmp_path, adv.from_sb3(PPO("MlpPolicy", "CartPole-v1", policy_kwargs=odd)), ("Any-v0", {}))
+        adv.save_card(tmp_path, adv.from_sb3(PPO("MlpPolicy", "CartPole-v1", policy_kwargs=odd)), environment="Any-v0")
 
 
 def test_a_live_victim_follows_a_moving_normaliser():

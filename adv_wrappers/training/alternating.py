@@ -1,4 +1,4 @@
-"""Alternating training: the agent, the adversary that learns, and the callback that gives them turns.
+"""The training of an agent: its side, that of an adversary that learns, and how the two take turns.
 
 The agent is outside of the layer that perturbs, and its normaliser outside of the agent's environments::
 
@@ -17,10 +17,9 @@ All begin at zero with an episode. When the networks change, states go on from w
 from __future__ import annotations
 
 import contextlib
-import functools
-import time
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -28,7 +27,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
@@ -46,21 +44,26 @@ from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import BudgetError
+from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.training.algorithms import Training
-from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, AgentProgress
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.director_networks import director_of
-from adv_wrappers.training.method import RobustTraining
+from adv_wrappers.training.fit import Fit
+from adv_wrappers.training.folder import TrainingFolder
+from adv_wrappers.training.method import RobustTraining, hardened_before
 from adv_wrappers.training.sb3_conversion import update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
-from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, log_point
-from adv_wrappers.victims import Victim, from_sb3
+from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring
+from adv_wrappers.victims import Victim, from_sb3, load_card, save_card
 from adv_wrappers.wrappers.layer import Layer
 from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
 
 _SHARES = (1.0, 0.5, 0.25, 0.125)  # of a budget under which all is lost
 _SOME_LOSS, _ALIKE = 0.1, 0.02  # of the clean return, and the spread of returns as a share of what is lost
 _FEW = 3  # episodes below which nothing is said of what they have in common
+_NAMES = {"attacked": "the attack", "gwc": "the greedy worst case"}  # of returns in a record
+AGENT_FILES = "agent.zip", "normaliser.json"  # of a checkpoint
+ADVERSARY_FILES = "adversary.zip", "adversary-normaliser.json"
 _TOLD = 1000  # times that on_steps is called in a training, about, at most
 _DIRECTOR_STREAM = 1 << 30  # draws of the adversary's actions, apart from those of the actor
 
@@ -223,21 +226,6 @@ class AgentTrainer:
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """How the two sides of an alternating training take turns: see :func:`adv_wrappers.train_agent`.
-
-    Attributes:
-        training: how the agent is trained.
-        phase: its steps between two phases of the adversary.
-        ratio: the adversary's steps for each of the agent's.
-    """
-
-    training: Training
-    phase: int
-    ratio: float
-
-
-@dataclass(frozen=True)
 class AgentSnapshot:
     """An agent as it was at a checkpoint, with what it is scored under.
 
@@ -326,21 +314,28 @@ def all_lost(returns: NDArray[np.float64], clean: NDArray[np.float64]) -> bool:
     return alike and lost > _SOME_LOSS * abs(float(clean.mean()))
 
 
-class AlternatingTraining(BaseCallback):
-    """Called by the agent's algorithm before every rollout: the adversary's phases, checkpoints, the normaliser.
+AgentAndThreat = tuple[Victim, "ThreatModel | None"]
+AgentProgress = Callable[[int, float, "float | None"], None]
+
+
+class AgentFit(Fit[AgentSnapshot, AgentReturns]):
+    """A training of an agent, in which the adversary's phases come between its rollouts, where one learns.
 
     Args:
         agent: the agent's side.
         adversary: the adversary's side; None where no adversary learns.
         threat: the threat that the agent is evaluated under where no adversary learns, or None.
-        scoring: plays the episodes that checkpoints are compared on, maybe while the training goes on.
-        schedule: when either side learns.
-        checkpoints: the record, and what is written to the folder.
+        scoring, training, folder: as for :class:`.Fit`.
+        phase: the agent's steps between two phases of the adversary.
+        ratio: the adversary's steps for each of the agent's.
         select: how the agent acts in evaluations.
+        first: the agent that the training begins with, or None.
         progress: called after every checkpoint.
         bounds: of the agent's policy, where its loss is one over the budget's box.
         on_steps: called between rollouts with the steps that the agent has taken.
     """
+
+    log = "agent"
 
     def __init__(
         self,
@@ -348,92 +343,69 @@ class AlternatingTraining(BaseCallback):
         adversary: AdversaryTrainer | None,
         threat: ThreatModel | None,
         scoring: Scoring[AgentSnapshot, AgentReturns],
-        schedule: Schedule,
-        checkpoints: AgentCheckpoints,
+        training: Training,
+        folder: TrainingFolder,
+        *,
+        phase: int,
+        ratio: float,
         select: Literal["mode", "sample"],
+        first: Victim | None,
         progress: AgentProgress | None,
-        bounds: BoundedPolicy | None = None,
-        on_steps: Callable[[int], object] | None = None,
+        bounds: BoundedPolicy | None,
+        on_steps: Callable[[int], object] | None,
     ) -> None:
-        super().__init__()
+        models = [(agent.model, *AGENT_FILES)]
+        if adversary is not None:
+            models.append((adversary.model, *ADVERSARY_FILES))
+        super().__init__(models, scoring, training, folder)
+        self.agent, self.adversary, self.threat, self.first = agent, adversary, threat, first
+        self.phase, self.ratio, self.select, self.progress = phase, ratio, select, progress
         self.bounds, self.on_steps = bounds, on_steps
-        self.agent, self.adversary, self.threat, self.scoring = agent, adversary, threat, scoring
-        self.schedule, self.checkpoints, self.select, self.progress = schedule, checkpoints, select, progress
-        record = checkpoints.folder.record
-        last = record[-1]["seconds"] if record else {"agent": 0.0, "adversary": 0.0}
-        self.taken = int(record[-1]["steps"]) if record else 0  # steps of the last checkpoint, with a score or without
-        self.seconds, self.since = dict(last), time.process_time()
-        self.next_phase = self.next_checkpoint = 0
+        self.seconds.update(folder.record[-1]["seconds"] if folder.record else {})
+        self.next_phase = (self.num_steps // phase + 1) * phase
         self.told = -1  # steps that on_steps was told of last
-        self._schedule_next()
+        self.found: AgentAndThreat | None = None  # the best so far
 
     @property
-    def steps(self) -> int:
-        """Steps that the agent has taken."""
-        return int(self.agent.model.num_timesteps)
+    def began_with(self) -> Info:
+        """Of the agent that it began with the ``ref`` and the ``clean`` mean return; empty for a new one."""
+        return dict(self.folder.result.get("began_with", {}))
 
-    def _schedule_next(self) -> None:
-        phase, checkpoint = self.schedule.phase, self.schedule.training.checkpoint_every
-        self.next_phase, self.next_checkpoint = ((self.steps // each + 1) * each for each in (phase, checkpoint))
-
-    def _on_training_start(self) -> None:
-        self.since = time.process_time()
-
-    def _on_step(self) -> bool:
-        return True
-
-    def _on_rollout_start(self) -> None:  # after the update that follows a rollout, so that a checkpoint is whole
-        if self.scoring.ready:
-            self._count_seconds("agent")
-            self.scoring.deliver()
-            self.since = time.process_time()
-        checkpoint = self.steps >= self.next_checkpoint
-        if checkpoint or self.steps >= self.next_phase:
-            self._between_rollouts(checkpoint)
-        self.agent.update_normaliser()
-        if self.on_steps is not None and (
-            self.told < 0 or self.steps - self.told >= self.schedule.training.steps // _TOLD
-        ):
-            self.told = self.steps
-            self.on_steps(self.steps)
-
-    def score_first(self, agent: Victim) -> None:
+    def begin(self) -> None:
         """Score the agent that the training begins with, as it is without an attack."""
+        if self.first is None or self.began_with:
+            return
 
         def keep(found: AgentReturns) -> None:
             clean = found.returns["clean"]
-            assert clean is not None
-            self.checkpoints.began_with = {"ref": agent.ref, "clean": float(clean.mean())}
+            assert clean is not None and self.first is not None
+            self.folder.result["began_with"] = {"ref": self.first.ref, "clean": float(clean.mean())}
 
-        self.scoring.submit(AgentSnapshot(agent, is_first=True), keep)
+        self.scoring.submit(AgentSnapshot(self.first, is_first=True), keep)
 
-    def finish(self) -> AgentAndThreat:
-        """The best checkpoint, after evaluating the last steps too."""
-        if self.taken < self.steps:
-            self._between_rollouts(True)
-        self.scoring.deliver(0)
-        return self.checkpoints.finish(self.current_threat())
+    @property
+    def is_due(self) -> bool:
+        return super().is_due or self.num_steps >= self.next_phase
 
-    def _between_rollouts(self, checkpoint: bool) -> None:
-        self._schedule_next()
-        self._count_seconds("agent")
-        self._adversary_phase()
-        self._count_seconds("adversary")
-        if checkpoint:
-            self._checkpoint()
-        self.since = time.process_time()
+    def _on_rollout_start(self) -> None:
+        super()._on_rollout_start()
+        self.agent.update_normaliser()
+        if self.on_steps is not None and (self.told < 0 or self.num_steps - self.told >= self.training.steps // _TOLD):
+            self.told = self.num_steps
+            self.on_steps(self.num_steps)
 
-    def _count_seconds(self, side: str) -> None:
-        now = time.process_time()
-        self.seconds[side] += now - self.since
-        self.since = now
+    def pause(self, checkpoint: bool) -> None:
+        if checkpoint or self.num_steps >= self.next_phase:
+            self.next_phase = (self.num_steps // self.phase + 1) * self.phase
+            self.train_adversary()
+            self.count_seconds("adversary")
 
-    def _adversary_phase(self) -> None:
+    def train_adversary(self) -> None:
         """Train the adversary until it has ``ratio`` times the steps of the agent, which does not change."""
         if self.adversary is None:
             return
         model = self.adversary.model
-        missing = round(self.schedule.ratio * self.steps) - int(model.num_timesteps)
+        missing = round(self.ratio * self.num_steps) - int(model.num_timesteps)
         if missing > 0:
             model.learn(missing, reset_num_timesteps=False, tb_log_name="adversary")
             model.set_logger(model.logger)  # or every phase would open another
@@ -446,40 +418,80 @@ class AlternatingTraining(BaseCallback):
         learned, threat = Learned(director_of(self.adversary.model), self.adversary.actor), self.adversary.threat
         return ThreatModel(learned.on, learned, threat.budget, threat.when)
 
-    def _checkpoint(self) -> None:
-        model, threat = self.agent.model, self.current_threat()
-        adversary = None if self.adversary is None else self.adversary.model
-        self.taken = self.steps
+    def snapshot(self, row: Info) -> AgentSnapshot:
+        row["adversary_steps"] = 0 if self.adversary is None else int(self.adversary.model.num_timesteps)
+        row["seconds"] = {side: round(self.seconds[side], 1) for side in ("agent", "adversary")}
+        row["late"] = 2 * self.num_steps >= self.training.steps  # the adversary has had half of its training
         worst = self.bounds.within if self.bounds is not None and self.bounds.count else None
-        recent = [episode["r"] for episode in model.ep_info_buffer or ()]
-        row: Info = {
-            "steps": self.steps,
-            "adversary_steps": 0 if adversary is None else int(adversary.num_timesteps),
-            "in_training": float(np.mean(recent)) if recent else None,
-            "seconds": {side: round(seconds, 1) for side, seconds in self.seconds.items()},
-            "late": 2 * self.steps >= self.schedule.training.steps,  # the adversary has had half of its training
-        }
-        part = self.checkpoints.begin(self.steps, model, adversary)
-        snapshot = AgentSnapshot(from_sb3(model, select=self.select), threat, worst)
-        self.scoring.submit(snapshot, functools.partial(self._add, row, snapshot, part))
+        return AgentSnapshot(from_sb3(self.model, select=self.select), self.current_threat(), worst)
 
-    def _add(self, taken: Info, snapshot: AgentSnapshot, part: Path | None, found: AgentReturns) -> None:
-        """Add a checkpoint to the record, now that its returns are known."""
-        row = {name: taken[name] for name in ("steps", "adversary_steps")}
-        returns, logged = found.returns, dict[str, float]()
-        for name, of_all in returns.items():
-            row[name] = None if of_all is None else float(of_all.mean())
-            row[f"{name}_std"] = None if of_all is None else float(of_all.std())
-            if of_all is not None:
-                logged[f"agent/{name}"] = row[name]
-        log_point(self.agent.model, row["steps"], logged)
-        row["score"] = float(np.mean([row[name] for name in returns if row[name] is not None]))
+    def add_score(self, row: Info, found: AgentReturns) -> dict[str, float]:
+        for name, returns in found.returns.items():
+            row[name] = None if returns is None else float(returns.mean())
+            row[f"{name}_std"] = None if returns is None else float(returns.std())
+        means = {name: row[name] for name in found.returns if row[name] is not None}
+        row["score"] = float(np.mean([*means.values()]))
         if found.max_diff is not None:
             row["max_diff"] = found.max_diff
             row["max_diff_score"] = float(np.mean([row["clean"], np.mean([*found.max_diff.values()])]))
         if found.acr is not None:
             row["gwc_acr"] = float(found.acr.mean())
-        row |= {name: taken[name] for name in ("in_training", "seconds", "late")}
-        self.checkpoints.add(row, (snapshot.agent, snapshot.threat), part)
+        return {f"agent/{name}": mean for name, mean in means.items()}
+
+    def is_best(self, row: Info) -> bool:
+        return is_better(row, self.folder.best_row)
+
+    def keep(self, snapshot: AgentSnapshot, row: Info, part: Path | None) -> None:
+        self.found = snapshot.agent, snapshot.threat
+        if part is None:
+            return
+        about, threat = self.folder.about, snapshot.threat
+        tried = [] if self.first is None else [one.by for one in hardened_before(self.first.card)]
+        known = {**about, "tried": tried, "began_with": self.began_with, "checkpoints": [*self.folder.record, row]}
+        environment = about["environment"]["id"], about["environment"]["kwargs"]
+        save_card(part, snapshot.agent, environment=environment, training=known)
+        if self.adversary is not None and threat is not None and isinstance(threat.how, Learned):
+            threat.how.save(part / "adversary", threat.budget, {**about, "steps": row["steps"]})
+
+    def tell(self, row: Info) -> None:
         if self.progress is not None:
             self.progress(row["steps"], row["clean"], row["attacked"])
+
+    def best(self) -> AgentAndThreat:
+        """The best agent and the threat that it was evaluated under, from their cards where there is a folder."""
+        self._warn_of_one_score()
+        out, threat = self.folder.out, self.current_threat()
+        if out is None:
+            assert self.found is not None
+            return self.found
+        learned = out / "adversary"
+        if threat is not None and isinstance(threat.how, Learned) and (learned / "card.json").exists():
+            threat = replace(threat, how=Learned(card=str(learned)))
+        return load_card(out), threat
+
+    def _warn_of_one_score(self) -> None:
+        """Warn where the attacks of the training's own budget told no two checkpoints apart."""
+        late = [row for row in self.folder.record if row["late"]]
+        if len(late) < 2 or not all("max_diff" in row for row in late):
+            return
+        name = "attacked" if late[-1].get("gwc") is None else "gwc"
+        low, high = (number_text(edge(row[name] for row in late)) for edge in (min, max))
+        left, shares = low if low == high else f"{low} to {high}", " and ".join(late[-1]["max_diff"])
+        warnings.warn(
+            f"{_NAMES[name]} leaves {left} at each of the {len(late)} checkpoints that are compared, and so tells none "
+            "from another: they were chosen by their clean return and what they keep under MaxDiff at "
+            f"{shares} of the budget; a smaller eps may leave more to learn from",
+            UserWarning,
+            stacklevel=6,
+        )
+
+
+def is_better(row: Info, best: Info | None) -> bool:
+    """Whether a checkpoint is ``late`` and no better one is known: of equals, the longest trained.
+
+    Two of which all is lost are compared by what they keep under MaxDiff in shares of the budget (``max_diff``).
+    """
+    if not row["late"] or best is None:
+        return bool(row["late"])
+    key = "max_diff_score" if "max_diff" in row and "max_diff" in best else "score"
+    return bool(row[key] >= best[key])

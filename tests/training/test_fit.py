@@ -24,8 +24,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.training.agent import train_agent
-from adv_wrappers.training.checkpoints import restore_model, save_model
 from adv_wrappers.training.director_networks import DirectorCNN
+from adv_wrappers.training.fit import restore_model, save_model
 from adv_wrappers.training.folder import as_json, describe_settings
 from tests.every_case import every_case
 
