@@ -7,12 +7,12 @@ critic left 726 where the scan of its authors left 264. So the default is a smal
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import inspect
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,6 +21,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
+from gymnasium.wrappers.utils import RunningMeanStd
 from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
@@ -28,25 +29,24 @@ from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.threat import ThreatModel, fits, needed_budget
+from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.errors import CardError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report, interval_text, number_text
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
-from adv_wrappers.evaluation.row_key import revision, versions
 from adv_wrappers.evaluation.statistics import footnotes
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.training.folder import (
     TrainingFolder,
     check_chosen_folder,
-    described_victim,
     read_tensors,
-    warn_of_unknown,
     write_tensors,
 )
+from adv_wrappers.training.networks import check_vectors, tanh_mlp
+from adv_wrappers.training.transitions import ContinuingEpisodes
 from adv_wrappers.utils.checks import check_names
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.limits import (
@@ -114,12 +114,9 @@ def exploring_victim(victim: Victim, noise: float) -> Victim:
         ValueRangeError: for a deterministic victim without noise, of which the value of other actions cannot be
             learned.
     """
-    space, seen = victim.action_space, victim.observation_space
-    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-        raise VictimError(f"a Robust Sarsa critic is for continuous actions, this victim acts in {space}")
-    if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
-        raise VictimError(f"a Robust Sarsa critic takes observations of one dimension, this victim sees {seen}")
-    other = copy.copy(victim)
+    check_vectors("a Robust Sarsa critic", victim)
+    space, other = victim.action_space, copy.copy(victim)
+    assert isinstance(space, spaces.Box)
     if isinstance(other, (Smoothed, Purified)):  # which act by the agent that they are around
         other.victim, other.select = exploring_victim(other.victim, noise), "sample"
         return other
@@ -169,21 +166,9 @@ class TransitionCollector:
     def __init__(
         self, make_env: Callable[[], gym.Env[Any, Any]], victim: Victim, rows: int, entropy: tuple[int, ...]
     ) -> None:
-        self.venv = EpisodesVectorEnv(make_env, rows)
-        try:
-            fits(victim, self.venv.single_observation_space, self.venv.single_action_space)
-        except VictimError:
-            self.venv.close()
-            raise
-        self.runner, self.rows = PolicyRunner(victim, rows), rows
-        self._draw = np.random.default_rng(entropy)
+        self.venv, self.runner = EpisodesVectorEnv(make_env, rows), PolicyRunner(victim, rows)
+        self.episodes = ContinuingEpisodes(self.venv, [self.runner], np.random.default_rng(entropy))
         self.score = np.zeros(rows)
-        seeds = self._seeds()
-        self.obs, _ = self.venv.reset(seed=seeds)
-        self.runner.reset(None, seeds)
-
-    def _seeds(self) -> list[int | None]:
-        return [int(seed) for seed in self._draw.integers(2**31, size=self.rows)]
 
     def collect(self, steps: int) -> Transitions:
         """Play ``steps`` steps of every environment.
@@ -191,53 +176,36 @@ class TransitionCollector:
         Raises:
             ValueRangeError: for observations or rewards that are not finite.
         """
-        shape, seen, acted = (steps, self.rows), self.obs.shape[1:], self.venv.single_action_space.shape or ()
+        shape, space = (steps, len(self.score)), self.venv.single_action_space
+        seen, acted = self.episodes.obs.shape[1:], space.shape or ()
         obs, act, reward, after, then = (np.zeros((*shape, *size)) for size in (seen, acted, (), seen, acted))
         taken = Transitions(obs, act, reward, after, then, np.zeros(shape, bool), np.zeros(shape, bool), [])
         for t in range(steps):
-            act = self.runner.act(self.obs)
-            taken.obs[t], taken.act[t] = self.obs, act
+            before, act = self.episodes.obs, self.runner.act(self.episodes.obs)
             if t:
                 went_on = ~taken.over[t - 1]
                 taken.next_act[t - 1][went_on] = act[went_on]
-            obs, reward, ended, cut, _ = self.venv.step(act)
+            obs, reward, ended, over = self.episodes.step(act)
             if not np.isfinite(reward).all():
                 raise ValueRangeError(f"the environment handed out a reward that is not finite: {reward}")
-            over = ended | cut
-            taken.reward[t], taken.next_obs[t], taken.ended[t], taken.over[t] = reward, obs, ended, over
+            taken.obs[t], taken.act[t], taken.reward[t] = before, act, reward
+            taken.next_obs[t], taken.ended[t], taken.over[t] = obs, ended, over
             self.score += reward
-            self._write_next_actions(taken.next_act[t], obs, cut & ~ended)
-            if over.any():
-                taken.returns += self.score[over].tolist()
-                self.score[over] = 0.0
-                seeds = [seed if o else None for seed, o in zip(self._seeds(), over, strict=True)]
-                obs, _ = self.venv.reset(seed=seeds, options={"reset_mask": over})
-                self.runner.reset(over, seeds)
-            self.obs = obs
-        self._write_next_actions(taken.next_act[-1], self.obs, ~taken.over[-1])
+            self._write_next_actions(taken.next_act[t], over & ~ended)
+            taken.returns += self.score[over].tolist()
+            self.score[over] = 0.0
+            self.episodes.begin(over)
+        self._write_next_actions(taken.next_act[-1], ~taken.over[-1])
         return taken
 
-    def _write_next_actions(self, into: Array, obs: Array, mask: Array) -> None:
-        """Write the actions that the rows of ``mask`` would take at ``obs``; ``act`` will draw the same."""
+    def _write_next_actions(self, into: Array, mask: Array) -> None:
+        """Write the actions that the rows of ``mask`` would take now; ``act`` will draw the same."""
         rows = np.flatnonzero(mask)
         if len(rows):
-            into[rows] = self.runner.peek(obs, rows)
+            into[rows] = self.runner.peek(self.episodes.obs, rows)
 
 
 _CORNERS = 4  # random corners of the box that the robustness term compares with robust="sample"
-
-
-@dataclass(frozen=True)
-class SarsaSettings:
-    """What is minimised, by the arguments of :func:`.train_one_critic`."""
-
-    robust: str | None
-    eps: float
-    weight: float
-    box: str
-    successor: str
-    gamma: float
-    lr: float
 
 
 class ReturnStatistics:
@@ -250,44 +218,31 @@ class ReturnStatistics:
 
     def __init__(self, gamma: float, moments: Tensor | None = None) -> None:
         self.gamma = gamma
-        self.running: Array | None = None
-        self.moments = torch.zeros(3, dtype=torch.float64) if moments is None else moments  # count, mean, squares
+        self.rms: Any = RunningMeanStd(epsilon=0.0)  # type: ignore[no-untyped-call]
+        self.running: Any = 0.0
+        if moments is not None:
+            self.rms.count, self.rms.mean, squares = moments.tolist()
+            self.rms.var = squares / self.rms.count
 
     def update(self, reward: Array, over: Array) -> None:
         """Update with rewards ``[T, N]``, and with ``over`` bool ``[T, N]`` where episodes were finished."""
-        running, seen = np.zeros(reward.shape[1]) if self.running is None else self.running, []
+        seen = []
         for r, o in zip(reward, over, strict=True):
-            running = running * self.gamma + r
-            seen.append(running)
-            running = running * ~o
-        self.running = running
-        new = torch.from_numpy(np.concatenate(seen))
-        (count, mean, squares), fresh = self.moments.tolist(), float(new.mean())
-        n, gap = len(new), fresh - mean
-        total = count + n
-        squares += float((new - fresh).square().sum()) + gap**2 * count * n / total
-        self.moments = torch.tensor([total, mean + gap * n / total, squares], dtype=torch.float64)
+            self.running = self.running * self.gamma + r
+            seen.append(self.running)
+            self.running = self.running * ~o
+        self.rms.update(np.concatenate(seen))
+
+    @property
+    def moments(self) -> Tensor:
+        """Count, mean and sum of squared deviations, float64 ``[3]``."""
+        return torch.tensor([self.rms.count, self.rms.mean, self.rms.var * self.rms.count], dtype=torch.float64)
 
     @property
     def std(self) -> float:
         """Standard deviation so far; 1 while the returns are all one number."""
-        count, _, squares = self.moments.tolist()
-        std = float(np.sqrt(squares / count)) if count else 0.0
+        std = float(np.sqrt(self.rms.var))
         return std if std > 1e-8 else 1.0
-
-
-def critic_network(
-    inputs: int, hidden: tuple[int, ...], seed: int, device: torch.device | str, dtype: torch.dtype
-) -> nn.Sequential:
-    """An MLP of tanh layers with orthogonal weights, as released; the global random state is not touched."""
-    draws, layers = torch.Generator().manual_seed(seed), []
-    for size, last in zip((*hidden, 1), (*[False] * len(hidden), True), strict=True):
-        layer = nn.utils.skip_init(nn.Linear, inputs, size, dtype=dtype)
-        nn.init.orthogonal_(layer.weight, 1.0 if last else 2**0.5, generator=draws)
-        nn.init.zeros_(layer.bias)
-        layers += [layer] if last else [layer, nn.Tanh()]
-        inputs = size
-    return nn.Sequential(*layers).to(device)
 
 
 class SarsaLearner:
@@ -295,17 +250,17 @@ class SarsaLearner:
 
     Args:
         net: the critic, from normalised observations and actions ``[M, n + D]`` to values ``[M, 1]``.
-        settings: the loss and the optimiser's settings.
+        how: what is minimised, by the arguments of :func:`train_one_critic`.
         features: the number n of features of an observation.
     """
 
-    def __init__(self, net: nn.Sequential, settings: SarsaSettings, features: int) -> None:
-        self.net, self.settings = net, settings
+    def __init__(self, net: nn.Sequential, how: Mapping[str, Any], features: int) -> None:
+        self.net, self.how = net, how
         self.params = list(net.parameters())
-        self.adam = torch.optim.Adam(self.params, lr=settings.lr, eps=1e-5)
+        self.adam = torch.optim.Adam(self.params, lr=how["lr"], eps=1e-5)
         first = self.params[0]
-        self.around = torch.full((first.shape[1],), settings.eps, dtype=first.dtype, device=first.device)
-        if settings.box == "action":
+        self.around = torch.full((first.shape[1],), how["eps"], dtype=first.dtype, device=first.device)
+        if how["box"] == "action":
             self.around[:features] = 0.0
 
     def epoch(
@@ -336,19 +291,19 @@ class SarsaLearner:
         for i, rows in enumerate(pieces):
             share = done + part * i / len(pieces)
             for group in self.adam.param_groups:
-                group["lr"] = self.settings.lr * max(0.0, min(1.0, 3 * (1 - share)))  # the last round may overshoot
+                group["lr"] = self.how["lr"] * max(0.0, min(1.0, 3 * (1 - share)))  # the last round may overshoot
             q = self.net(x[rows]).squeeze(-1)
-            if self.settings.successor == "shuffled":
+            if self.how["successor"] == "shuffled":
                 # the released code shuffles first: what stands next in the batch is a state of some other time
-                target = reward[rows[:-1]] + self.settings.gamma * q[1:].detach() * ~over[rows[:-1]]
+                target = reward[rows[:-1]] + self.how["gamma"] * q[1:].detach() * ~over[rows[:-1]]
                 loss = smooth_l1_loss(q[:-1], target)
             else:
                 with torch.no_grad():
                     then = self.net(after[rows]).squeeze(-1) * ~ended[rows]
-                loss = smooth_l1_loss(q, reward[rows] + self.settings.gamma * then)
+                loss = smooth_l1_loss(q, reward[rows] + self.how["gamma"] * then)
             grown = min(max(3 * share - 1, 0.0), 1.0)
-            penalty = self._penalty(x[rows], q, grown, draws) if self.settings.robust and grown > 0 else None
-            total = loss if penalty is None else loss + self.settings.weight * penalty
+            penalty = self._penalty(x[rows], q, grown, draws) if self.how["robust"] and grown > 0 else None
+            total = loss if penalty is None else loss + self.how["weight"] * penalty
             self.adam.zero_grad()
             total.backward()
             self.adam.step()
@@ -360,7 +315,7 @@ class SarsaLearner:
 
     def _penalty(self, x: Tensor, q: Tensor, grown: float, draws: torch.Generator) -> Tensor:
         around = grown * self.around
-        if self.settings.robust == "interval":
+        if self.how["robust"] == "interval":
             low, high = (bound.squeeze(-1) for bound in interval(self.net, x - around, x + around))
             return torch.maximum(high - q, q - low).square().mean()
         signs = torch.randint(2, (_CORNERS, *x.shape), generator=draws).to(x) * 2 - 1
@@ -394,128 +349,6 @@ class SarsaLearner:
 
 
 ROUND, EPOCHS, MINIBATCHES, CLIP = 2048, 10, 32, 10.0
-
-
-class CriticTrainingState:
-    """Everything that changes from round to round of one training.
-
-    Args:
-        victim: the victim whose policy is valued.
-        player: the victim as it explores.
-        make_env: makes one environment.
-        card: the card that the critic will have.
-        settings: the loss and the optimiser's settings.
-        folder: what is kept, and what an interrupted training goes on from.
-
-    Raises:
-        CardError: for the state of another critic.
-    """
-
-    def __init__(
-        self,
-        victim: Victim,
-        player: Victim,
-        make_env: Callable[[], gym.Env[Any, Any]],
-        card: dict[str, Any],
-        settings: SarsaSettings,
-        folder: TrainingFolder,
-    ) -> None:
-        self.victim, self.card, self.settings, self.how = victim, card, settings, card["training"]
-        self.folder, self.losses = folder, folder.record
-        self.steps: int = self.losses[-1]["steps"] if self.losses else 0
-        seed, rows = self.how["seed"], self.how["num_envs"]
-        self.collector = TransitionCollector(make_env, player, rows, (seed, len(self.losses)))
-        features, actions = (int((s.shape or ())[0]) for s in (victim.observation_space, victim.action_space))
-        self.sizes = {"features": features, "actions": actions}
-        hidden = tuple(self.how["hidden"])
-        net = critic_network(features + actions, hidden, seed, victim.device, victim.dtype)
-        self.learner, self.returns = SarsaLearner(net, settings, features), ReturnStatistics(settings.gamma)
-        self.normalise = _normaliser(victim)
-        if folder.checkpoint is not None:
-            state = read_tensors(folder.checkpoint)
-            try:
-                with decoding(f"{folder.checkpoint} as the state of this critic"):
-                    self.learner.load_state_dict(state["learner"])
-                    self.returns = ReturnStatistics(settings.gamma, state["moments"])
-                    if self.normalise is None:
-                        mean, std = (state[name].to(victim.device) for name in ("mean", "std"))
-                        self.normalise = Normalize(mean, std, CLIP)
-            except CardError:
-                self.collector.venv.close()
-                raise
-
-    def _tensor(self, array: Any) -> Tensor:
-        return torch.as_tensor(array, dtype=self.victim.dtype, device=self.victim.device).flatten(0, 1)
-
-    def play_round(self) -> None:
-        """Play 2048 steps (in the last round, what is left) and learn from them."""
-        rows, whole = self.collector.rows, self.how["steps"]
-        length = math.ceil(min(ROUND, whole - self.steps) / rows)
-        taken = self.collector.collect(max(length, 2))
-        self.returns.update(taken.reward, taken.over)
-        if self.normalise is None:
-            seen = self._tensor(taken.obs)
-            std = seen.std(0)
-            self.normalise = Normalize(seen.mean(0), torch.where(std > 1e-6, std, torch.ones_like(std)), CLIP)
-        x, after = (
-            torch.cat([self.normalise(self._tensor(obs)), self._tensor(act)], -1)
-            for obs, act in ((taken.obs, taken.act), (taken.next_obs, taken.next_act))
-        )
-        ended, over = (torch.from_numpy(flags).flatten().to(x.device) for flags in (taken.ended, taken.over))
-        reward = self._tensor(taken.reward / self.returns.std)
-        entropy = np.random.SeedSequence((self.how["seed"], len(self.losses)))
-        draws = torch.Generator().manual_seed(int(entropy.generate_state(1)[0]))
-        part, found = reward.numel() / whole / EPOCHS, []
-        for epoch in range(EPOCHS):
-            done = self.steps / whole + epoch * part
-            found.append(self.learner.epoch(x, reward, after, ended, over, MINIBATCHES, draws, done, part))
-        self.steps += reward.numel()
-        self._add(self._row(taken, x, found[-1]))
-
-    def _row(self, taken: Transitions, x: Tensor, last: tuple[float, float]) -> Info:
-        with torch.no_grad():
-            q = float(self.learner.net(x).mean()) * self.returns.std
-        return {
-            "steps": self.steps,
-            "loss": last[0],
-            "robustness": last[1],
-            "width": self.learner.width(x),
-            "q": q,
-            "return_std": self.returns.std,
-            "episodes": len(taken.returns),
-            "mean_return": float(np.mean(taken.returns)) if taken.returns else None,
-        }
-
-    def critic(self, losses: Sequence[Info]) -> Critic:
-        """The critic as it is now, its last layer scaled back to the units of the environment's rewards.
-
-        Args:
-            losses: the rows of its rounds.
-        """
-        assert self.normalise is not None
-        net = critic_network(
-            sum(self.sizes.values()), tuple(self.how["hidden"]), 0, self.victim.device, self.victim.dtype
-        )
-        net.load_state_dict(self.learner.net.state_dict())
-        with torch.no_grad():
-            for param in net[-1].parameters():
-                param.mul_(self.returns.std)
-        about = {
-            "network": self.sizes,
-            "observation": {"rule": "clip((o - mean) / std, -clip, clip)", "clip": self.normalise.clip},
-            "losses": [*losses],
-        }
-        return Critic.of(ActionValue(self.normalise, net), {**self.card, **about})
-
-    def _add(self, row: Info) -> None:
-        """Keep the critic so far, and the state that an interrupted training goes on from."""
-        checkpoint = self.folder.begin_checkpoint(self.steps)
-        if checkpoint is not None:
-            assert self.normalise is not None
-            state = {"mean": self.normalise.mean, "std": self.normalise.std, "moments": self.returns.moments}
-            write_tensors(checkpoint, {"learner": self.learner.state_dict(), **state})
-            self.critic([*self.losses, row]).save(checkpoint)
-        self.folder.add(row, checkpoint, best=True)
 
 
 def _normaliser(victim: Victim) -> Normalize | None:
@@ -623,42 +456,125 @@ class CriticTraining:
     def __init__(
         self, victim: Victim, environment: Environment, setting: Mapping[str, object], out: str | Path | None = None
     ) -> None:
-        how = check_setting(setting)
-        self.settings = SarsaSettings(**{field.name: how[field.name] for field in dataclasses.fields(SarsaSettings)})
+        self.how = how = check_setting(setting)
         self.victim, self.environment = victim, environment
-        self.player = exploring_victim(self.victim, how["noise"])
-        warn_of_unknown(out, victim, environment)
-        self.card: dict[str, Any] = {
-            "name": "robust-sarsa critic",
-            "environment": environment.described,
-            "victim": described_victim(self.victim),
-            "training": {**how, "noise": how["noise"] if self.victim.kind == "mean" else None},
-            "versions": versions(),
-            "git": revision(),
-        }
-        self.steps: int = how["steps"]
-        about = {part: self.card[part] for part in ("environment", "victim", "training")}
-        self.folder = TrainingFolder(out, "critic", about)
+        self.player = exploring_victim(victim, how["noise"])
+        asked = {**how, "noise": how["noise"] if victim.kind == "mean" else None}
+        self.folder = TrainingFolder.of(out, "critic", environment, victim, training=asked)
         self.finished = Critic(str(out)) if self.folder.finished else None
+        features, actions = (int((space.shape or ())[0]) for space in (victim.observation_space, victim.action_space))
+        self.sizes = {"features": features, "actions": actions}
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Critic:
         """Train what is left to train, and return the critic."""
         if self.finished is not None:
             return self.finished
+        folder, how = self.folder, self.how
+        self.environment.spaces_for(self.victim)  # which checks them
         with one_thread():
-            rounds = CriticTrainingState(
-                self.victim, self.player, self.environment, self.card, self.settings, self.folder
+            collector = TransitionCollector(
+                self.environment, self.player, how["num_envs"], (how["seed"], len(folder.record))
             )
-            try:
-                while rounds.steps < self.steps:
-                    rounds.play_round()
+            with closing(collector.venv):
+                self._begin()
+                while self.steps < how["steps"]:
+                    self._play_round(collector)
                     if progress is not None:
-                        progress(min(rounds.steps, self.steps), self.steps)
-            finally:
-                rounds.collector.venv.close()
-                self.folder.remove_parts()
-        self.folder.finish()
-        return rounds.critic(rounds.losses) if self.folder.out is None else Critic(str(self.folder.out))
+                        progress(min(self.steps, how["steps"]), how["steps"])
+                folder.finish()
+        return self.critic(folder.record) if folder.out is None else Critic(str(folder.out))
+
+    @property
+    def steps(self) -> int:
+        """Steps that were played and learned from."""
+        return self.folder.record[-1]["steps"] if self.folder.record else 0
+
+    def _network(self) -> nn.Sequential:
+        """An MLP of tanh layers with orthogonal weights, as released."""
+        draws = torch.Generator().manual_seed(self.how["seed"])
+        sizes = sum(self.sizes.values()), *self.how["hidden"], 1
+        return tanh_mlp(sizes, 1.0, draws, self.victim.dtype).to(self.victim.device)
+
+    def _begin(self) -> None:
+        """What changes from round to round: new, or from the last checkpoint."""
+        self.learner = SarsaLearner(self._network(), self.how, self.sizes["features"])
+        self.returns, self.normalise = ReturnStatistics(self.how["gamma"]), _normaliser(self.victim)
+        checkpoint = self.folder.checkpoint
+        if checkpoint is None:
+            return
+        state = read_tensors(checkpoint)
+        with decoding(f"{checkpoint} as the state of this critic"):
+            self.learner.load_state_dict(state["learner"])
+            self.returns = ReturnStatistics(self.how["gamma"], state["moments"])
+            if self.normalise is None:
+                mean, std = (state[name].to(self.victim.device) for name in ("mean", "std"))
+                self.normalise = Normalize(mean, std, CLIP)
+
+    def _tensor(self, array: Any) -> Tensor:
+        return torch.as_tensor(array, dtype=self.victim.dtype, device=self.victim.device).flatten(0, 1)
+
+    def _play_round(self, collector: TransitionCollector) -> None:
+        """Play 2048 steps (in the last round, what is left) and learn from them."""
+        rows, whole, before = self.how["num_envs"], self.how["steps"], self.steps
+        length = math.ceil(min(ROUND, whole - before) / rows)
+        taken = collector.collect(max(length, 2))
+        self.returns.update(taken.reward, taken.over)
+        if self.normalise is None:
+            seen = self._tensor(taken.obs)
+            std = seen.std(0)
+            self.normalise = Normalize(seen.mean(0), torch.where(std > 1e-6, std, torch.ones_like(std)), CLIP)
+        x, after = (
+            torch.cat([self.normalise(self._tensor(obs)), self._tensor(act)], -1)
+            for obs, act in ((taken.obs, taken.act), (taken.next_obs, taken.next_act))
+        )
+        ended, over = (torch.from_numpy(flags).flatten().to(x.device) for flags in (taken.ended, taken.over))
+        reward = self._tensor(taken.reward / self.returns.std)
+        entropy = np.random.SeedSequence((self.how["seed"], len(self.folder.record)))
+        draws = torch.Generator().manual_seed(int(entropy.generate_state(1)[0]))
+        part, found = reward.numel() / whole / EPOCHS, []
+        for epoch in range(EPOCHS):
+            done = before / whole + epoch * part
+            found.append(self.learner.epoch(x, reward, after, ended, over, MINIBATCHES, draws, done, part))
+        with torch.no_grad():
+            q = float(self.learner.net(x).mean()) * self.returns.std
+        self._add(
+            {
+                "steps": before + reward.numel(),
+                "loss": found[-1][0],
+                "robustness": found[-1][1],
+                "width": self.learner.width(x),
+                "q": q,
+                "return_std": self.returns.std,
+                "episodes": len(taken.returns),
+                "mean_return": float(np.mean(taken.returns)) if taken.returns else None,
+            }
+        )
+
+    def critic(self, losses: Sequence[Info]) -> Critic:
+        """The critic as it is now, its last layer scaled back to the units of the environment's rewards.
+
+        Args:
+            losses: the rows of its rounds.
+        """
+        assert self.normalise is not None
+        net = copy.deepcopy(self.learner.net)
+        with torch.no_grad():
+            for param in net[-1].parameters():
+                param.mul_(self.returns.std)
+        rule = {"rule": "clip((o - mean) / std, -clip, clip)", "clip": self.normalise.clip}
+        sections = {"network": self.sizes, "observation": rule, "losses": [*losses]}
+        card = self.folder.card("robust-sarsa critic", **sections)
+        return Critic.of(ActionValue(self.normalise, net), card)
+
+    def _add(self, row: Info) -> None:
+        """Keep the critic so far, and the state that an interrupted training goes on from."""
+        checkpoint = self.folder.begin_checkpoint(row["steps"])
+        if checkpoint is not None:
+            assert self.normalise is not None
+            state = {"mean": self.normalise.mean, "std": self.normalise.std, "moments": self.returns.moments}
+            write_tensors(checkpoint, {"learner": self.learner.state_dict(), **state})
+            self.critic([*self.folder.record, row]).save(checkpoint)
+        self.folder.add(row, checkpoint, best=True)
 
 
 def check_setting(setting: Mapping[str, object]) -> dict[str, Any]:

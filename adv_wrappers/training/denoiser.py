@@ -19,7 +19,6 @@ true observation in its place. There is no moving average of the weights.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,13 +33,12 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.rollout import side_by_side
-from adv_wrappers.evaluation.row_key import revision, versions
 from adv_wrappers.networks.card import Section
 from adv_wrappers.registry import MOST_HIDDEN
-from adv_wrappers.training.dynamics import HELD_OUT, LEAST_STEPS, relu_mlp
-from adv_wrappers.training.folder import TrainingFolder, described_victim, warn_of_unknown
-from adv_wrappers.training.transitions import Trajectories, collect
+from adv_wrappers.training.dynamics import HELD_OUT, LEAST_STEPS
+from adv_wrappers.training.folder import TrainingFolder
+from adv_wrappers.training.networks import check_vectors, cosine_rate, mean_and_std, relu_mlp
+from adv_wrappers.training.transitions import Trajectories, kept_or_played
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.limits import (
@@ -144,8 +142,8 @@ def train_denoiser(
     seen = victim.observation_space
     if victim.recurrent:
         raise VictimError(f"a denoiser stands before victims without a hidden state, got {victim!r}")
-    if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
-        raise VictimError(f"a denoiser takes observations of one dimension, this victim sees {seen}")
+    check_vectors("a denoiser", victim, continuous=False)
+    assert isinstance(seen, spaces.Box)
     action_feature_count(victim.action_space)
     budget = Linf(eps, scale).resolve(victim)  # type: ignore[arg-type]
     budget.check(seen.low, seen.high, False)
@@ -155,137 +153,66 @@ def train_denoiser(
     if transitions <= least:
         raise ValueRangeError(f"expected more than {least} transitions in {num_envs} environments, got {transitions}")
     environment = Environment.of(env, victim, env_kwargs, make)
-    warn_of_unknown(out, victim, environment)
     diffusion = kind == "diffusion"
-    about: Section = {
-        "environment": environment.described,
-        "victim": described_victim(victim),
-        "budget": budget.to_dict(),
-        "training": {
-            "kind": kind,
-            "history": history,
-            "levels": levels if diffusion else 0,
-            "unroll": unroll if history else 1,
-            "transitions": transitions,
-            "noise": noise,
-            "hidden": list(hidden),
-            "updates": updates,
-            "batch": batch,
-            "lr": lr,
-            "seed": seed,
-            "num_envs": num_envs,
-        },
+    how = {
+        "kind": kind,
+        "history": history,
+        "levels": levels if diffusion else 0,
+        "unroll": unroll if history else 1,
+        "transitions": transitions,
+        "noise": noise,
+        "hidden": list(hidden),
+        "updates": updates,
+        "batch": batch,
+        "lr": lr,
+        "seed": seed,
+        "num_envs": num_envs,
     }
+    folder = TrainingFolder.of(out, "denoiser", environment, victim, budget=budget.to_dict(), training=how)
+    if folder.finished:
+        return Denoiser(str(folder.out))
+    environment.spaces_for(victim)  # which checks them
     with one_thread():
-        return _DenoiserTraining(victim, environment, budget, TrainingFolder(out, "denoiser", about), progress).run()
-
-
-class _DenoiserTraining:
-    """One training with checked arguments.
-
-    Args:
-        victim: the agent.
-        environment: how one is made.
-        budget: its unit filled in.
-        folder: what is kept, and what was asked.
-        progress: as for :func:`train_denoiser`.
-    """
-
-    def __init__(
-        self,
-        victim: Victim,
-        environment: Environment,
-        budget: Linf,
-        folder: TrainingFolder,
-        progress: Callable[[str, int, int], None] | None,
-    ) -> None:
-        self.victim, self.environment, self.budget, self.folder = victim, environment, budget, folder
-        self.progress = progress
-        self.how: Info = folder.about["training"]
-
-    def run(self) -> Denoiser:
-        """Play, train and measure, unless the folder holds the result."""
-        if self.folder.finished:
-            return Denoiser(str(self.folder.out))
-        self.environment.spaces_for(self.victim)  # which checks them
-        played = self.play()
+        played = kept_or_played(folder, environment, victim, transitions, 0, progress)
         trained, held_out = played.split(round(len(played.over) * (1 - HELD_OUT)))
-        net = self.fit(trained)
-        how = self.how
-        network: Section = {
-            "features": len(net.mean),
-            "actions": net.actions,
-            "history": how["history"],
-            "levels": how["levels"],
-        }
-        card: Section = {
-            "name": "denoiser",
-            **self.folder.about,
-            "network": network,
-            "errors": _errors(net, held_out, how["seed"]),
-            "versions": versions(),
-            "git": revision(),
-        }
-        made = Denoiser.of(net, card)
-        if self.folder.out is None:
-            return made
-        made = made.save(self.folder.out)
-        self.folder.finish()
-        return made
+        net = _fit(trained, budget, how, progress)
+        sizes = {"features": len(net.mean), "actions": net.actions, "history": history, "levels": how["levels"]}
+        return folder.save_network(Denoiser, "denoiser", net, network=sizes, errors=_errors(net, held_out, seed))
 
-    def play(self) -> Trajectories:
-        """The agent's transitions."""
-        rows = self.how["num_envs"]
-        steps = math.ceil(self.how["transitions"] / rows)
 
-        def tell(done: int) -> None:
-            if self.progress is not None:
-                self.progress("victim", done, steps * rows)
+def _network(played: Trajectories, budget: Linf, how: Info) -> DenoisingNetwork:
+    """The network before its training."""
+    n, count, history = played.obs.shape[-1], how["levels"], how["history"]
+    obs = torch.from_numpy(played.obs).flatten(0, 1)
+    unit = torch.as_tensor(budget.radius(obs[:1]), dtype=torch.float32).expand(n).clone()
+    levels = torch.logspace(math.log10(SMALLEST_LEVEL), 0, count) if count > 1 else torch.ones(count)
+    actions = played.act.shape[-1] if history else 0
+    sizes = DenoisingNetwork.inputs(n, count, history, actions), *how["hidden"], n
+    net = relu_mlp(sizes, (how["seed"], 1))
+    return DenoisingNetwork(net, *mean_and_std(obs), unit, levels if count else None, history, actions)
 
-        make_envs = functools.partial(side_by_side, self.environment)
-        return collect(make_envs, self.victim, steps, rows, (self.how["seed"], 0), self.how["noise"], tell)
 
-    def network(self, played: Trajectories) -> DenoisingNetwork:
-        """The network before its training."""
-        how, n = self.how, played.obs.shape[-1]
-        obs = torch.from_numpy(played.obs).flatten(0, 1)
-        std = obs.double().std(0)
-        std = torch.where(std > 1e-8, std, torch.ones_like(std)).float()
-        unit = torch.as_tensor(self.budget.radius(obs[:1]), dtype=torch.float32).expand(n).clone()
-        count = how["levels"]
-        levels = torch.logspace(math.log10(SMALLEST_LEVEL), 0, count) if count > 1 else torch.ones(count)
-        actions = played.act.shape[-1] if how["history"] else 0
-        sizes = DenoisingNetwork.inputs(n, count, how["history"], actions), *how["hidden"], n
-        torch_state = torch.random.get_rng_state()
-        try:
-            torch.manual_seed(int(np.random.SeedSequence((how["seed"], 1)).generate_state(1)[0]))
-            net = relu_mlp(sizes)
-        finally:
-            torch.random.set_rng_state(torch_state)
-        mean = obs.double().mean(0).float()
-        return DenoisingNetwork(net, mean, std, unit, levels if count else None, how["history"], actions)
-
-    def fit(self, played: Trajectories) -> DenoisingNetwork:
-        """The network with the least squared error of the moves that are drawn."""
-        net, how = self.network(played), self.how
-        windows = _Windows(played, how["history"], how["unroll"])
-        optimizer = torch.optim.Adam(net.net.parameters(), lr=how["lr"])
-        draw = torch.Generator().manual_seed(int(np.random.SeedSequence((how["seed"], 2)).generate_state(1)[0]))
-        for update in range(how["updates"]):
-            rate = how["lr"] * (1 + math.cos(math.pi * update / how["updates"])) / 2
-            optimizer.param_groups[0]["lr"] = rate
-            loss = _loss(net, windows, how["batch"], draw)
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(net.net.parameters(), 10.0)  # as the paper's code does
-            optimizer.step()
-            done = update + 1
-            if done % 100 == 0 or done == how["updates"]:
-                if not math.isfinite(float(loss.detach())):
-                    raise ValueRangeError(f"the training left the finite numbers: choose lr below {how['lr']:g}")
-                if self.progress is not None:
-                    self.progress("training", done, how["updates"])
-        return net
+def _fit(
+    played: Trajectories, budget: Linf, how: Info, progress: Callable[[str, int, int], None] | None
+) -> DenoisingNetwork:
+    """The network with the least squared error of the moves that are drawn."""
+    net, updates, lr = _network(played, budget, how), how["updates"], how["lr"]
+    windows = _Windows(played, how["history"], how["unroll"])
+    optimizer = torch.optim.Adam(net.net.parameters(), lr=lr)
+    draw = torch.Generator().manual_seed(int(np.random.SeedSequence((how["seed"], 2)).generate_state(1)[0]))
+    for done in range(1, updates + 1):
+        optimizer.param_groups[0]["lr"] = cosine_rate(lr, done - 1, updates)
+        loss = _loss(net, windows, how["batch"], draw)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.net.parameters(), 10.0)  # as the paper's code does
+        optimizer.step()
+        if done % 100 == 0 or done == updates:
+            if not math.isfinite(float(loss.detach())):
+                raise ValueRangeError(f"the training left the finite numbers: choose lr below {lr:g}")
+            if progress is not None:
+                progress("training", done, updates)
+    return net
 
 
 class _Windows:

@@ -9,30 +9,26 @@ steps of every row is held out, of which the errors in the card are.
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.core.types import Info
 from adv_wrappers.environments.dmc import feature_names
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.evaluation.rollout import side_by_side
-from adv_wrappers.evaluation.row_key import revision, versions
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.networks.card import Section
 from adv_wrappers.registry import MOST_HIDDEN
-from adv_wrappers.training.folder import TrainingFolder, described_victim, read_tensors, warn_of_unknown, write_tensors
-from adv_wrappers.training.transitions import Trajectories, collect, recorded_trajectories
+from adv_wrappers.training.folder import TrainingFolder, read_tensors, write_tensors
+from adv_wrappers.training.networks import check_vectors, cosine_rate, mean_and_std, relu_mlp
+from adv_wrappers.training.transitions import Trajectories, kept_or_played, recorded_trajectories
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.limits import (
@@ -58,8 +54,6 @@ HELD_OUT = 0.1  # share of the steps of every row
 LEAST_STEPS = 5  # of a row, so that one is held out
 HORIZONS = (1, 5, 10, 20, 50, 100)  # of the errors in the card
 STARTS = 256  # of predictions without correction, on each side
-PLAYED = "trajectories-{}.safetensors"
-PLAYERS = ("victim", "random")
 
 
 @checked
@@ -129,13 +123,10 @@ def train_dynamics(
     """
     integer("the number of hidden layers", len(hidden), 0, MOST_HIDDEN)
     victim = load_victim(victim)
-    space, seen = victim.action_space, victim.observation_space
-    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-        raise VictimError(f"a model of the dynamics is for continuous actions, this victim acts in {space}")
-    if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
-        raise VictimError(f"a model of the dynamics takes observations of one dimension, this victim sees {seen}")
+    check_vectors("a model of the dynamics", victim)
     environment = Environment.of(env, victim, env_kwargs, make)
-    given = None if recorded is None else recorded_trajectories(recorded, seen.shape[0], space.shape[0])
+    sizes = (math.prod(space.shape or ()) for space in (victim.observation_space, victim.action_space))
+    given = None if recorded is None else recorded_trajectories(recorded, *sizes)
     if given is not None:
         if len(given) < LEAST_STEPS:
             raise ValueRangeError(f"expected at least {LEAST_STEPS} recorded transitions, got {len(given)}")
@@ -147,28 +138,44 @@ def train_dynamics(
                 f"of {count} transitions with {what} actions in {num_envs} environments none could be held out: "
                 f"expected none, or more than {(LEAST_STEPS - 1) * num_envs}: give more, or a smaller num_envs="
             )
-    warn_of_unknown(out, victim, environment)
     linear = not hidden
-    about: Section = {
-        "environment": environment.described,
-        "victim": described_victim(victim),
-        "training": {
-            "transitions": transitions,
-            "noise": noise,
-            "random": random,
-            "hidden": list(hidden),
-            "ensemble": 1 if linear else ensemble,
-            "epochs": None if linear else epochs,
-            "batch": None if linear else batch,
-            "lr": None if linear else lr,
-            "seed": seed,
-            "num_envs": num_envs,
-            **({} if given is None else {"recorded": hashlib.sha256(given.to_bytes()).hexdigest()}),
-        },
+    how = {
+        "transitions": transitions,
+        "noise": noise,
+        "random": random,
+        "hidden": list(hidden),
+        "ensemble": 1 if linear else ensemble,
+        "epochs": None if linear else epochs,
+        "batch": None if linear else batch,
+        "lr": None if linear else lr,
+        "seed": seed,
+        "num_envs": num_envs,
+        **({} if given is None else {"recorded": hashlib.sha256(given.to_bytes()).hexdigest()}),
     }
-    training = _Training(victim, environment, TrainingFolder(out, "dynamics", about), progress, given)
+    folder = TrainingFolder.of(out, "dynamics", environment, victim, training=how)
+    if folder.finished:
+        return Dynamics(str(folder.out))
+    environment.spaces_for(victim)  # which checks them
     with one_thread():
-        return training.run()
+        counts = {"victim": (victim, transitions - drawn), "random": (None, drawn)}
+        parts = {} if given is None else {"recorded": given}
+        for stream, (source, (player, count)) in enumerate(counts.items() if given is None else ()):
+            if count:
+                parts[source] = kept_or_played(folder, environment, player, count, stream, progress)
+        kept = {source: part.split(round(len(part.over) * (1 - HELD_OUT))) for source, part in parts.items()}
+        data = _Data.of([train for train, _ in kept.values()])
+        net = _fit(data, folder, progress)
+        rms = _one_step(net, data).square().mean(0).sqrt()
+        with closing(environment()) as made:
+            names = list(feature_names(made)) or None
+        return folder.save_network(
+            Dynamics,
+            "dynamics",
+            net,
+            network={"features": data.obs.shape[1], "actions": data.act.shape[1]},
+            feature_names=names,
+            errors={source: _errors(net, held_out, rms) for source, (_, held_out) in kept.items()},
+        )
 
 
 @dataclass
@@ -194,177 +201,63 @@ class _Data:
         return cls(obs, joined("act"), torch.cat([joined("next_obs") - obs, reward[:, None]], -1))
 
     def statistics(self) -> dict[str, MeanStd]:
-        """Mean and standard deviation of each part; what does not vary has a standard deviation of 1."""
-        found = {}
-        for name in ("obs", "act", "change"):
-            values: Tensor = getattr(self, name)
-            std = values.double().std(0)
-            std = torch.where(std > 1e-8, std, torch.ones_like(std))
-            found[name] = values.double().mean(0).float(), std.float()
-        return found
+        """Mean and standard deviation of each part."""
+        return {name: mean_and_std(getattr(self, name)) for name in ("obs", "act", "change")}
 
 
-class _Training:
-    """One training with checked arguments.
-
-    Args:
-        victim: the victim.
-        environment: how one is made.
-        folder: what is kept, and what was asked: environment, victim, and settings.
-        progress: as for :func:`train_dynamics`.
-        recorded: what is learned from instead of playing.
-    """
-
-    def __init__(
-        self,
-        victim: Victim,
-        environment: Environment,
-        folder: TrainingFolder,
-        progress: Callable[[str, int, int], None] | None,
-        recorded: Trajectories | None = None,
-    ) -> None:
-        self.victim, self.environment, self.folder, self.progress = victim, environment, folder, progress
-        self.recorded = recorded
-        self.how: Info = folder.about["training"]
-
-    def run(self) -> Dynamics:
-        """What the folder lacks is played and trained."""
-        if self.folder.finished:
-            return Dynamics(str(self.folder.out))
-        self.environment.spaces_for(self.victim)  # which checks them
-        if self.recorded is None:
-            parts = {source: part for source in PLAYERS if (part := self.play(source)) is not None}
-        else:
-            parts = {"recorded": self.recorded}
-        kept = {source: part.split(round(len(part.over) * (1 - HELD_OUT))) for source, part in parts.items()}
-        data = _Data.of([train for train, _ in kept.values()])
-        net = self.fit(data)
-        rms = _one_step(net, data).square().mean(0).sqrt()
-        errors = {source: _errors(net, held_out, rms) for source, (_, held_out) in kept.items()}
-        card: Section = {
-            "name": "dynamics",
-            **self.folder.about,
-            "network": {"features": data.obs.shape[1], "actions": data.act.shape[1]},
-            "feature_names": self.names(),
-            "errors": errors,
-            "versions": versions(),
-            "git": revision(),
-        }
-        made = Dynamics.of(net, card)
-        if self.folder.out is None:
-            return made
-        made = made.save(self.folder.out)
-        self.folder.finish()
-        return made
-
-    def count(self, source: str) -> int:
-        """Steps a row that a source plays."""
-        drawn = round(self.how["transitions"] * self.how["random"])
-        own: int = drawn if source == "random" else self.how["transitions"] - drawn
-        rows: int = self.how["num_envs"]
-        return math.ceil(own / rows)
-
-    def play(self, source: str) -> Trajectories | None:
-        """The transitions of a source, from the folder where they are there."""
-        steps, rows = self.count(source), self.how["num_envs"]
-        if not steps:
-            return None
-        name, out = PLAYED.format(source), self.folder.out
-        if out is not None and (out / name).exists():
-            return Trajectories.read(out / name)
-
-        def tell(done: int) -> None:
-            if self.progress is not None:
-                self.progress(source, done, steps * rows)
-
-        victim = self.victim if source == "victim" else None
-        entropy = (self.how["seed"], PLAYERS.index(source))
-        found = collect(
-            functools.partial(side_by_side, self.environment), victim, steps, rows, entropy, self.how["noise"], tell
-        )
-        self.folder.keep(name, found.to_bytes())
-        return found
-
-    def names(self) -> list[str] | None:
-        """The names that the environment has for the numbers of an observation."""
-        env = self.environment()
-        try:
-            return list(feature_names(env)) or None
-        finally:
-            env.close()
-
-    def fit(self, data: _Data) -> TransitionModel:
-        """The model with the least squared error of normalised changes."""
-        statistics = data.statistics()
-        sizes = data.obs.shape[1] + data.act.shape[1], *self.how["hidden"], data.change.shape[1]
-        if len(sizes) == 2:
-            layer = nn.Linear(*sizes)
-            model = TransitionModel([nn.Sequential(layer)], **statistics)
-            x, y = model.inputs(data.obs, data.act).double(), _normalised(data.change, statistics["change"]).double()
-            solved = torch.linalg.lstsq(torch.cat([x, torch.ones_like(x[:, :1])], -1), y).solution
-            with torch.no_grad():
-                layer.weight.copy_(solved[:-1].T)
-                layer.bias.copy_(solved[-1])
-            return model
-        nets = []
-        for i in range(self.how["ensemble"]):
-            torch_state = torch.random.get_rng_state()
-            try:
-                torch.manual_seed(int(np.random.SeedSequence((self.how["seed"], 2, i)).generate_state(1)[0]))
-                nets.append(relu_mlp(sizes))
-            finally:
-                torch.random.set_rng_state(torch_state)
-        model = TransitionModel(nets, **statistics)
-        self.descend(model, data)
+def _fit(data: _Data, folder: TrainingFolder, progress: Callable[[str, int, int], None] | None) -> TransitionModel:
+    """The model with the least squared error of normalised changes."""
+    how, statistics = folder.about["training"], data.statistics()
+    sizes = data.obs.shape[1] + data.act.shape[1], *how["hidden"], data.change.shape[1]
+    if len(sizes) == 2:
+        layer = nn.Linear(*sizes)
+        model = TransitionModel([nn.Sequential(layer)], **statistics)
+        x, y = model.inputs(data.obs, data.act).double(), _normalised(data.change, statistics["change"]).double()
+        solved = torch.linalg.lstsq(torch.cat([x, torch.ones_like(x[:, :1])], -1), y).solution
+        with torch.no_grad():
+            layer.weight.copy_(solved[:-1].T)
+            layer.bias.copy_(solved[-1])
         return model
+    nets = [relu_mlp(sizes, (how["seed"], 2, i)) for i in range(how["ensemble"])]
+    model = TransitionModel(nets, **statistics)
+    _descend(model, data, folder, progress)
+    return model
 
-    def descend(self, model: TransitionModel, data: _Data) -> None:
-        """Train all networks of a model, from the saved state where there is one."""
-        x, y = model.inputs(data.obs, data.act), _normalised(data.change, (model.change_mean, model.change_std))
-        epochs, batch = self.how["epochs"], min(self.how["batch"], len(x))
-        whole, each = epochs * len(model.nets), len(x) // batch
-        optimizers = [torch.optim.Adam(net.parameters(), lr=self.how["lr"]) for net in model.nets]
-        self.restore(model, optimizers)
-        for epoch in range(len(self.folder.record), whole):
-            number, own = divmod(epoch, epochs)
-            draw = np.random.default_rng((self.how["seed"], 3, epoch))
-            order = torch.from_numpy(draw.permutation(len(x)))
-            for i in range(each):
-                rate = self.how["lr"] * (1 + math.cos(math.pi * (own + i / each) / epochs)) / 2
-                optimizers[number].param_groups[0]["lr"] = rate
-                rows = order[i * batch : (i + 1) * batch]
-                loss = (model.nets[number](x[rows]) - y[rows]).square().mean()
-                optimizers[number].zero_grad()
-                loss.backward()
-                optimizers[number].step()
-            if not math.isfinite(float(loss.detach())):
-                raise ValueRangeError(f"the training of the model left the finite numbers: choose lr below {rate:g}")
-            checkpoint = self.folder.begin_checkpoint(epoch + 1)
-            if checkpoint is not None:
-                state = [optimizer.state_dict() for optimizer in optimizers]
-                write_tensors(checkpoint, {"networks": model.nets.state_dict(), "optimizers": state})
-            self.folder.add({"steps": epoch + 1, "loss": float(loss.detach())}, checkpoint)
-            if self.progress is not None:
-                self.progress("training", epoch + 1, whole)
 
-    def restore(self, model: TransitionModel, optimizers: list[torch.optim.Adam]) -> None:
-        """Load the last checkpoint, where there is one."""
-        checkpoint = self.folder.checkpoint
-        if checkpoint is None:
-            return
-        state = read_tensors(checkpoint)
-        with decoding(f"{checkpoint} as the state of this model"):
+def _descend(
+    model: TransitionModel, data: _Data, folder: TrainingFolder, progress: Callable[[str, int, int], None] | None
+) -> None:
+    """Train all networks of a model, one after the other, from the last checkpoint where there is one."""
+    how, lr = folder.about["training"], folder.about["training"]["lr"]
+    x, y = model.inputs(data.obs, data.act), _normalised(data.change, (model.change_mean, model.change_std))
+    epochs, batch = how["epochs"], min(how["batch"], len(x))
+    whole, each = epochs * len(model.nets), len(x) // batch
+    optimizers = [torch.optim.Adam(net.parameters(), lr=lr) for net in model.nets]
+    if folder.checkpoint is not None:
+        state = read_tensors(folder.checkpoint)
+        with decoding(f"{folder.checkpoint} as the state of this model"):
             model.nets.load_state_dict(state["networks"])
             for optimizer, own in zip(optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(own)
-
-
-def relu_mlp(sizes: Sequence[int]) -> nn.Sequential:
-    """Linear layers from ``sizes[0]`` to ``sizes[-1]`` numbers, with ReLU units between them."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in itertools.pairwise(sizes):
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+    for epoch in range(len(folder.record), whole):
+        number, own = divmod(epoch, epochs)
+        net, optimizer = model.nets[number], optimizers[number]
+        order = torch.from_numpy(np.random.default_rng((how["seed"], 3, epoch)).permutation(len(x)))
+        for i, rows in enumerate(order[: each * batch].split(batch)):
+            rate = optimizer.param_groups[0]["lr"] = cosine_rate(lr, own + i / each, epochs)
+            loss = (net(x[rows]) - y[rows]).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if not math.isfinite(float(loss.detach())):
+            raise ValueRangeError(f"the training of the model left the finite numbers: choose lr below {rate:g}")
+        checkpoint = folder.begin_checkpoint(epoch + 1)
+        if checkpoint is not None:
+            states = [optimizer.state_dict() for optimizer in optimizers]
+            write_tensors(checkpoint, {"networks": model.nets.state_dict(), "optimizers": states})
+        folder.add({"steps": epoch + 1, "loss": float(loss.detach())}, checkpoint)
+        if progress is not None:
+            progress("training", epoch + 1, whole)
 
 
 def _normalised(values: Tensor, statistics: MeanStd) -> Tensor:
@@ -372,7 +265,6 @@ def _normalised(values: Tensor, statistics: MeanStd) -> Tensor:
     return (values - mean) / std
 
 
-@torch.no_grad()
 @torch.no_grad()
 def _one_step(model: TransitionModel, data: _Data) -> Tensor:
     """The errors of the next observations, float64 ``[M, n]``."""

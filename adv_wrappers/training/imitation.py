@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -37,7 +37,9 @@ from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.networks.layers import Normalize
-from adv_wrappers.training.folder import STATE, TrainingFolder, described, described_victim, warn_of_unknown
+from adv_wrappers.training.folder import STATE, TrainingFolder, described
+from adv_wrappers.training.networks import tanh_mlp
+from adv_wrappers.training.transitions import ContinuingEpisodes
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.limits import (
     EpisodeCount,
@@ -73,6 +75,7 @@ from adv_wrappers.wrappers.wrap import wrap
 LEAD = 3.0  # nats; at 90% of the states
 _Loss = Callable[[Tensor], Tensor]
 _RATE, _LEAST_STD = 1e-2, 1e-6
+_GAIN = 0.1  # of the last layer's first weights
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ def fit(
     draws = torch.Generator().manual_seed(seed)
     if isinstance(acted, spaces.Discrete):
         chosen = torch.as_tensor(labels.actions, dtype=torch.int64) - int(acted.start)
-        net = _mlp(inputs.shape[1], hidden, int(acted.n), draws)
+        net = tanh_mlp((inputs.shape[1], *hidden, int(acted.n)), _GAIN, draws)
         _train(net, inputs, lambda rows: functional.cross_entropy(net(inputs[rows]), chosen[rows]), epochs, draws)
         _temper(net, inputs)
     else:
@@ -142,22 +145,6 @@ def fit(
         scale=std if scale is None else scale,
     )
     return victim
-
-
-def _mlp(inputs: int, hidden: Sequence[int], outputs: int, draws: torch.Generator) -> nn.Sequential:
-    """Linear layers, orthogonal and with tanh between them; the global random state is not touched."""
-    layers: list[nn.Module] = []
-    for width in hidden:
-        layers += [_linear(inputs, width, 2**0.5, draws), nn.Tanh()]
-        inputs = width
-    return nn.Sequential(*layers, _linear(inputs, outputs, 0.1, draws))
-
-
-def _linear(inputs: int, outputs: int, gain: float, draws: torch.Generator) -> nn.Linear:
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
-    nn.init.orthogonal_(layer.weight, gain, generator=draws)
-    nn.init.zeros_(layer.bias)
-    return layer
 
 
 def _train(net: nn.Sequential, inputs: Tensor, loss_of: _Loss, epochs: int, draws: torch.Generator) -> None:
@@ -203,7 +190,7 @@ def _regression(
     low, high = (torch.as_tensor(bound, dtype=torch.float32) for bound in (space.low, space.high))
     clipped = _all_inside(actions, space)
     at_low, at_high = (y <= low) & clipped, (y >= high) & clipped
-    net = _mlp(inputs.shape[1], hidden, y.shape[1], draws)
+    net = tanh_mlp((inputs.shape[1], *hidden, y.shape[1]), _GAIN, draws)
 
     def loss_of(rows: Tensor) -> Tensor:
         over = net(inputs[rows]) - (y[rows] - mean) / std
@@ -291,12 +278,9 @@ def ask(
     observations, actions, spent, finished = [], [], 0, 0
     with closing(venv):
         runners = [PolicyRunner(victim, rows)] + ([] if player is None else [PolicyRunner(player, rows)])
-        first: list[int | None] = [next(seeds) for _ in range(rows)]
-        obs, _ = venv.reset(seed=first)  # type: ignore[arg-type]  # list is invariant
-        for runner in runners:
-            runner.reset(None, first)
+        playing = ContinuingEpisodes(venv, runners, seeds)
         while finished != episodes:
-            left = rows if count is None else min(rows, count - spent)
+            obs, left = playing.obs, rows if count is None else min(rows, count - spent)
             if left < rows:  # the last query asks about some rows alone
                 if left:
                     observations.append(obs[:left])
@@ -306,14 +290,9 @@ def ask(
             observations.append(np.array(obs))
             actions.append(taken[0])
             spent += rows
-            obs, _, ended, cut, _ = venv.step(taken[-1])
-            over = ended | cut
-            if over.any():
-                finished += int(over.sum())
-                fresh: list[int | None] = [next(seeds) if o else None for o in over]
-                obs, _ = venv.reset(seed=fresh, options={"reset_mask": over})  # type: ignore[arg-type]
-                for runner in runners:
-                    runner.reset(over, fresh)
+            *_, over = playing.step(taken[-1])
+            finished += int(over.sum())
+            playing.begin(over)
     seen = np.concatenate(observations)
     return Labels(seen, np.concatenate(actions), np.full(len(seen), source, np.uint8))
 
@@ -345,15 +324,6 @@ QUERIES = "queries.safetensors"  # the labels so far
 # of what the victim's own unit is, if it has one, else the observations' standard deviations
 RADII = (0.05, 0.1, 0.2)
 Round = dict[str, Any]
-
-
-class Agreements(TypedDict):
-    """What a finished imitation keeps of its result: see :class:`Imitation`."""
-
-    agreement: float
-    attacked_agreement: float | None
-    queries: int
-    test_queries: int
 
 
 @dataclass(frozen=True)
@@ -436,29 +406,19 @@ def imitate(
         raise ValueRangeError(
             f"queries must be at least {LEAST_QUERIES} a round, so {least} with rounds={rounds}, got {queries}"
         )
-    how = ImitationSettings(queries, rounds, seed, noise, hidden, epochs, episodes)
+    how = {
+        "queries": queries,
+        "rounds": rounds,
+        "seed": seed,
+        "noise": noise,
+        "hidden": hidden,
+        "epochs": epochs,
+        "episodes": episodes,
+    }
     victim = load_victim(victim)
-    environment = Environment.of(env, victim, env_kwargs, make)
-    observed, acted = environment.spaces_for(victim)
-    check_imitable(observed, acted, out)
-    warn_of_unknown(out, victim, environment)
-    attacks = _Attacks(threats, victim, observed, acted)
-    imitation = _Imitating(victim, environment, how, attacks, None if out is None else Path(out))
+    imitation = _Imitating(victim, Environment.of(env, victim, env_kwargs, make), how, threats, out)
     with one_thread():
         return imitation.run(progress)
-
-
-@dataclass(frozen=True)
-class ImitationSettings:
-    """The numbers of :func:`imitate`, by the names of its arguments."""
-
-    queries: int
-    rounds: int
-    seed: int
-    noise: float
-    hidden: Sequence[int]
-    epochs: int
-    episodes: int
 
 
 def check_imitable(observed: Space, acted: Space, out: object = None) -> None:
@@ -474,75 +434,54 @@ def check_imitable(observed: Space, acted: Space, out: object = None) -> None:
         raise VictimError(f"a card holds actions of a Discrete that starts at 0, got {acted}: imitate without out=")
 
 
-class _Attacks:
-    """The attacks that later rounds ask under, aimed at the surrogate that there is by then.
-
-    Args:
-        threats: as :func:`imitate` takes them.
-        victim: whose unit the surrogate gets.
-        observed, acted: the spaces.
-
-    Raises:
-        AdvWrappersError: one of its kinds, for a threat that cannot be applied there.
-    """
-
-    def __init__(self, threats: Iterable[object] | str | None, victim: Victim, observed: Space, acted: Space) -> None:
-        if threats is None:
-            name = "pgd" if isinstance(acted, spaces.Discrete) else "max-diff"
-            threats = [f"{name}:eps={radius},scale=victim" for radius in RADII]
-        single = isinstance(threats, (str, Mapping)) or not isinstance(threats, Iterable)
-        self.items: list[object] = [threats] if single else [*threats]
-        self.observed, self.acted = observed, acted
-        self.scale = None if victim.scale is None else victim.scale.detach().cpu()  # where the surrogate is
-        actions = np.stack([np.asarray(acted.sample())] * 2)
-        some = Labels(np.zeros((2, *(observed.shape or ()))), actions, np.zeros(2, np.uint8))
-        untrained = fit(some, observed, acted, [1], 1, 0, self.scale)
-        stacks = [as_threat_stack(item, untrained) for item in self.items]
-        for threat in (layer for stack in stacks for layer in stack.layers):
-            threat.check(observed, acted)
-        self.names = tuple(stack.name for stack in stacks)
-        # what a text does not say; without the surrogate, which differs from round to round
-        self.described = [None if isinstance(item, str) else described(item) for item in self.items]
-
-    def on(self, surrogate: Victim, number: int) -> tuple[ThreatModel, ...]:
-        """The threats of round ``number``."""
-        return as_threat_stack(self.items[number % len(self.items)], surrogate).layers
-
-
 class _Imitating:
-    """One imitation with checked arguments: what was asked so far, and what is left to ask.
+    """One imitation with checked numbers: what was asked so far, and what is left to ask.
 
     Args:
         victim: the victim.
         environment: how its environment is made.
-        how: the settings.
-        attacks: of the later rounds.
+        how: the numbers of :func:`imitate`, by the names of its arguments.
+        threats: the attacks that later rounds ask under, aimed at the surrogate that there is by then.
         out: a folder, or None.
 
     Raises:
+        AdvWrappersError: one of its kinds, for a victim that cannot be imitated, and a threat that cannot be applied.
         CardError, ValueRangeError: as :class:`TrainingFolder`, and for labels that cannot be read.
     """
 
     def __init__(
-        self, victim: Victim, environment: Environment, how: ImitationSettings, attacks: _Attacks, out: Path | None
+        self, victim: Victim, environment: Environment, how: dict[str, Any], threats: Any, out: str | Path | None
     ) -> None:
-        self.victim, self.environment, self.how, self.attacks = victim, environment, how, attacks
-        about = {
-            "environment": environment.described,
-            "victim": described_victim(victim),
-            "imitation": {**vars(how), "threats": list(attacks.names), "threats_in_full": attacks.described},
-        }
-        self.folder = TrainingFolder(out, "imitation", about)
+        self.victim, self.environment, self.how = victim, environment, how
+        observed, acted = self.observed, self.acted = environment.spaces_for(victim)
+        check_imitable(observed, acted, out)
+        if threats is None:
+            name = "pgd" if isinstance(acted, spaces.Discrete) else "max-diff"
+            threats = [f"{name}:eps={radius},scale=victim" for radius in RADII]
+        single = isinstance(threats, (str, Mapping)) or not isinstance(threats, Iterable)
+        self.threats: list[object] = [threats] if single else [*threats]
+        # all are tried on a surrogate that has learned nothing
+        actions = np.stack([np.asarray(acted.sample())] * 2)
+        some = Labels(np.zeros((2, *(observed.shape or ()))), actions, np.zeros(2, np.uint8))
+        untrained = self._fit(some, hidden=[1], epochs=1, seed=0)
+        stacks = [as_threat_stack(item, untrained) for item in self.threats]
+        for threat in (layer for stack in stacks for layer in stack.layers):
+            threat.check(observed, acted)
+        self.names = [stack.name for stack in stacks]
+        # what a text does not say; without the surrogate, which differs from round to round
+        in_full = [None if isinstance(item, str) else described(item) for item in self.threats]
+        asked = {**how, "threats": self.names, "threats_in_full": in_full}
+        self.folder = TrainingFolder.of(out, "imitation", environment, victim, imitation=asked)
         self.labels: Labels | None = None
-        if out is not None and self.folder.record and not self.folder.finished:
-            self.labels = self._kept_labels(out)
+        if self.folder.out is not None and self.folder.record and not self.folder.finished:
+            self.labels = self._kept_labels(self.folder.out)
 
     def run(self, progress: Callable[[int, int], None] | None) -> Imitation:
         """Ask what is left to ask, and return the result."""
-        folder, queries, rounds = self.folder, self.how.queries, self.how.rounds
+        folder, queries, rounds, seed = self.folder, self.how["queries"], self.how["rounds"], self.how["seed"]
         if folder.finished and folder.out is not None:
             return Imitation(load_card(folder.out), **folder.result, rounds=tuple(folder.record))
-        test = ask(self.victim, self.environment, episode_seeds((self.how.seed, 1), True), episodes=self.how.episodes)
+        test = ask(self.victim, self.environment, episode_seeds((seed, 1), True), episodes=self.how["episodes"])
         surrogate = None if self.labels is None else self._fit(self.labels)
         for done in range(len(folder.record), rounds + 1):
             count = queries * (done + 1) // (rounds + 1) - queries * done // (rounds + 1)
@@ -555,7 +494,7 @@ class _Imitating:
                 progress(len(self.labels), queries)
         assert surrogate is not None and self.labels is not None
         attacked = self._ask_attacked(surrogate)
-        result: Agreements = {
+        result = {
             "agreement": self._agreement(surrogate, test),
             "attacked_agreement": None if attacked is None else self._agreement(surrogate, attacked),
             "queries": len(self.labels),
@@ -564,45 +503,47 @@ class _Imitating:
         self._write(surrogate, folder.record, result)
         folder.finish(**result)
         surrogate = surrogate if folder.out is None else load_card(folder.out)
-        return Imitation(surrogate, **result, rounds=tuple(folder.record))
+        return Imitation(surrogate, **folder.result, rounds=tuple(folder.record))
 
-    def _fit(self, labels: Labels) -> Victim:
-        attacks, how = self.attacks, self.how
-        return fit(labels, attacks.observed, attacks.acted, how.hidden, how.epochs, how.seed, attacks.scale)
+    def _fit(self, labels: Labels, **other: Any) -> Victim:
+        how = {name: self.how[name] for name in ("hidden", "epochs", "seed")} | other
+        scale = None if self.victim.scale is None else self.victim.scale.detach().cpu()  # where the surrogate is
+        return fit(labels, self.observed, self.acted, **how, scale=scale)
 
     def _agreement(self, surrogate: Victim, labels: Labels) -> float:
-        return agreement(surrogate.act_on(labels.observations), labels.actions, self.attacks.acted)
+        return agreement(surrogate.act_on(labels.observations), labels.actions, self.acted)
+
+    def _threats(self, surrogate: Victim, number: int) -> tuple[ThreatModel, ...]:
+        """The threats of a round or an episode."""
+        return as_threat_stack(self.threats[number % len(self.threats)], surrogate).layers
 
     def _round(self, number: int, count: int, surrogate: Victim | None) -> Labels:
         """The labels so far and those of one round: equal parts of every source that there is."""
-        seed = self.how.seed
+        seed, noise = self.how["seed"], self.how["noise"]
         if surrogate is None or self.labels is None:
             return ask(self.victim, self.environment, episode_seeds((seed, 3, number), False), count)
         found = self.labels
-        near = self.how.noise > 0 and not self.victim.recurrent
-        parts = [
-            source for source, there in ((ATTACKED, self.attacks.items), (SURROGATE, True), (NEARBY, near)) if there
-        ]
+        near = noise > 0 and not self.victim.recurrent
+        sources = ((ATTACKED, bool(self.threats)), (SURROGATE, True), (NEARBY, near))
+        parts = [source for source, there in sources if there]
         for i, source in enumerate(parts):
             more = count * (i + 1) // len(parts) - count * i // len(parts)
             seeds = episode_seeds((seed, 3 + source, number), False)
             if source == NEARBY:
-                unit = self.how.noise * np.asarray(surrogate.scale)
-                found = found.joined(
-                    ask_nearby(self.victim, self.attacks.observed, self.labels, unit, more, next(seeds))
-                )
-                continue
-            threats = self.attacks.on(surrogate, number - 1) if source == ATTACKED else ()
-            player = surrogate if source == SURROGATE else None
-            new = ask(self.victim, self.environment, seeds, more, threats=threats, player=player, source=source)
+                unit = noise * np.asarray(surrogate.scale)
+                new = ask_nearby(self.victim, self.observed, self.labels, unit, more, next(seeds))
+            else:
+                threats = self._threats(surrogate, number - 1) if source == ATTACKED else ()
+                player = surrogate if source == SURROGATE else None
+                new = ask(self.victim, self.environment, seeds, more, threats=threats, player=player, source=source)
             found = found.joined(new)
         return found
 
     def _ask_attacked(self, surrogate: Victim) -> Labels | None:
         """What the attacks on the surrogate show to the victim in episodes to test on, and its actions there."""
         found: Labels | None = None
-        for episode in range(self.how.episodes) if self.attacks.items else ():
-            seeds, threats = episode_seeds((self.how.seed, 2, episode), True), self.attacks.on(surrogate, episode)
+        for episode in range(self.how["episodes"]) if self.threats else ():
+            seeds, threats = episode_seeds((self.how["seed"], 2, episode), True), self._threats(surrogate, episode)
             more = ask(self.victim, self.environment, seeds, episodes=1, threats=threats, source=ATTACKED)
             found = more if found is None else found.joined(more)
         return found
@@ -610,15 +551,14 @@ class _Imitating:
     def _row(self, number: int, agreed: float) -> Round:
         assert self.labels is not None
         counts = np.bincount(self.labels.sources, minlength=len(SOURCES)).tolist()
-        threat = self.attacks.names[(number - 1) % len(self.attacks.names)] if number and self.attacks.items else None
         return {
             "queries": len(self.labels),
             **dict(zip(SOURCES, counts, strict=True)),
-            "threat": threat,
+            "threat": self.names[(number - 1) % len(self.names)] if number and self.names else None,
             "agreement": agreed,
         }
 
-    def _write(self, surrogate: Victim, rounds: Sequence[Round], result: Agreements | None) -> None:
+    def _write(self, surrogate: Victim, rounds: Sequence[Round], result: Mapping[str, object] | None) -> None:
         """Write the labels, and the card that is made of them."""
         out = self.folder.out
         if out is None or self.labels is None:

@@ -7,20 +7,25 @@ victim's plays with noise on its actions here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save
 
 from adv_wrappers.core.spaces import numbered_as
-from adv_wrappers.core.types import Array, Space
+from adv_wrappers.core.types import Array, Info, Space
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.rollout import side_by_side
+from adv_wrappers.training.folder import TrainingFolder
 from adv_wrappers.utils.reading import decoding
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
@@ -111,6 +116,39 @@ def recorded_trajectories(episodes: Iterable[Any], n: int, k: int) -> Trajectori
     return Trajectories(obs, joined(part[1] for part in parts), then, joined(part[2] for part in parts), over)
 
 
+def kept_or_played(
+    folder: TrainingFolder,
+    environment: Environment,
+    victim: Victim | None,
+    transitions: int,
+    stream: int,
+    progress: Callable[[str, int, int], None] | None,
+) -> Trajectories:
+    """What a training learns from: in its folder, where it keeps what it has played.
+
+    Args:
+        folder: of the training, whose ``about["training"]`` says ``num_envs``, ``seed`` and ``noise``.
+        environment: how one is made.
+        victim: who plays; None for random actions.
+        transitions: how many are played, at least.
+        stream: the number of the training's stream of draws.
+        progress: called as ``progress("victim" or "random", transitions done, of how many)``.
+    """
+    how, source = folder.about["training"], "random" if victim is None else "victim"
+    steps, rows, name = math.ceil(transitions / how["num_envs"]), how["num_envs"], f"trajectories-{source}.safetensors"
+    if folder.out is not None and (folder.out / name).exists():
+        return Trajectories.read(folder.out / name)
+
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress(source, done, steps * rows)
+
+    make_envs = functools.partial(side_by_side, environment)
+    found = collect(make_envs, victim, steps, rows, (how["seed"], stream), how["noise"], tell)
+    folder.keep(name, found.to_bytes())
+    return found
+
+
 MakeEnvs = Callable[[int], AnyVectorEnv]
 
 
@@ -138,35 +176,69 @@ def collect(
         ValueRangeError: for observations or rewards that are not finite.
     """
     draw = np.random.default_rng(entropy)
-    envs = make_envs(rows)
-    try:
+    with closing(make_envs(rows)) as envs:
         space = envs.single_action_space
         space = space if victim is None else numbered_as(victim.action_space, space)
         actions = _ActionDraws(space, noise, rows, draw)
         runner = None if victim is None else PolicyRunner(victim, rows)
-        seeds = _seeds(draw, rows)
-        obs, _ = envs.reset(seed=seeds)  # type: ignore[arg-type]  # None: no seed
-        if runner is not None:
-            runner.reset(None, seeds)
-        n, k = obs.shape[1], actions.width
+        episodes = ContinuingEpisodes(envs, [] if runner is None else [runner], draw)
+        n, k = episodes.obs.shape[1], actions.width
         whole = (steps, rows)
         seen, acted, then, reward = (np.zeros((*whole, *size), np.float32) for size in ((n,), (k,), (n,), ()))
         found = Trajectories(seen, acted, then, reward, np.zeros(whole, bool))
         for t in range(steps):
-            act = actions.drawn() if runner is None else actions.disturbed(runner.act(obs))
-            found.obs[t], found.act[t] = obs, actions.numbers(act)
-            obs, reward, ended, cut, _ = envs.step(act)
-            over = ended | cut
-            found.next_obs[t], found.reward[t], found.over[t] = obs, reward, over
+            before = episodes.obs
+            act = actions.drawn() if runner is None else actions.disturbed(runner.act(before))
+            found.obs[t], found.act[t] = before, actions.numbers(act)
+            found.next_obs[t], found.reward[t], _, found.over[t] = episodes.step(act)
             if not (np.isfinite(found.next_obs[t]).all() and np.isfinite(found.reward[t]).all()):
-                raise ValueRangeError(f"the environment returned what is not finite: {obs}, rewards {reward}")
-            if over.any():
-                obs = _reset(envs, runner, over, draw)
+                raise ValueRangeError(
+                    f"the environment returned what is not finite: {found.next_obs[t]}, rewards {found.reward[t]}"
+                )
+            episodes.begin(found.over[t])
             if progress is not None:
                 progress((t + 1) * rows)
         return found
-    finally:
-        envs.close()
+
+
+class ContinuingEpisodes:
+    """Episodes side by side in environments that policies see: where one ends, another follows.
+
+    Args:
+        envs: the environments, in DISABLED autoreset mode.
+        runners: of the policies, which begin their episodes with the environments.
+        seeds: of the episodes: a generator, which draws for all rows whenever some begin, or seeds one by one.
+
+    Attributes:
+        obs: the present observations ``[N, *S]``.
+    """
+
+    def __init__(
+        self, envs: AnyVectorEnv, runners: Sequence[PolicyRunner], seeds: np.random.Generator | Iterator[int]
+    ) -> None:
+        self.envs, self.runners, self._seeds = envs, runners, seeds
+        self.obs: Array
+        self._reset(np.ones(envs.num_envs, bool), None)
+
+    def step(self, act: Array) -> tuple[Array, Array, Array, Array]:
+        """Step all rows; returns observations, rewards, which episodes terminated, and which ended in any way."""
+        self.obs, reward, ended, cut, _ = self.envs.step(act)
+        return self.obs, reward, ended, ended | cut
+
+    def begin(self, over: Array) -> None:
+        """Begin new episodes in the rows of ``over``, bool ``[N]``."""
+        if over.any():
+            self._reset(over, {"reset_mask": over})
+
+    def _reset(self, over: Array, options: Info | None) -> None:
+        if isinstance(self._seeds, np.random.Generator):
+            drawn = self._seeds.integers(2**31, size=len(over)).tolist()
+            seeds = [seed if each else None for seed, each in zip(drawn, over, strict=True)]
+        else:
+            seeds = [next(self._seeds) if each else None for each in over]
+        self.obs, _ = self.envs.reset(seed=seeds, options=options)  # type: ignore[arg-type]  # None: no seed
+        for runner in self.runners:
+            runner.reset(over, seeds)
 
 
 class _ActionDraws:
@@ -205,18 +277,3 @@ class _ActionDraws:
             one_hot: Array = np.eye(self.width)[act - int(self.space.start)]
             return one_hot
         return act
-
-
-def _seeds(draw: np.random.Generator, rows: int) -> list[int | None]:
-    return [int(seed) for seed in draw.integers(2**31, size=rows)]
-
-
-def _reset(
-    envs: AnyVectorEnv, runner: PolicyRunner | None, over: NDArray[np.bool_], draw: np.random.Generator
-) -> Array:
-    """The observations after the rows of ``over`` have begun new episodes."""
-    seeds = [seed if ended else None for seed, ended in zip(_seeds(draw, len(over)), over, strict=True)]
-    obs, _ = envs.reset(seed=seeds, options={"reset_mask": over})  # type: ignore[arg-type]  # None: no seed
-    if runner is not None:
-        runner.reset(over, seeds)
-    return np.asarray(obs)

@@ -6,15 +6,16 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from adv_wrappers.training.critic import SarsaLearner, SarsaSettings, critic_network
+from adv_wrappers.training.critic import SarsaLearner
+from adv_wrappers.training.networks import tanh_mlp
 from tests.core.helpers import randn
 
 ROWS = 32
 
 
 def learner():
-    settings = SarsaSettings("interval", eps=0.1, weight=1.0, box="both", successor="next", gamma=0.9, lr=0.1)
-    return SarsaLearner(critic_network(3, (4,), 0, "cpu", torch.float64), settings, 2)
+    how = {"robust": "interval", "eps": 0.1, "weight": 1.0, "box": "both", "successor": "next", "gamma": 0.9, "lr": 0.1}
+    return SarsaLearner(tanh_mlp((3, 4, 1), 1.0, torch.Generator().manual_seed(0), torch.float64), how, 2)
 
 
 def epoch(one, done, part):

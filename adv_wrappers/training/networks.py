@@ -1,0 +1,77 @@
+"""What trainings of networks on vectors share: layers in a row from draws of their own, statistics, learning rates."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from adv_wrappers.errors import VictimError
+from adv_wrappers.victims.victim import Victim
+
+
+def relu_mlp(sizes: Sequence[int], entropy: Sequence[int]) -> nn.Sequential:
+    """Linear layers from ``sizes[0]`` to ``sizes[-1]`` numbers, as torch begins them, with ReLU units between them.
+
+    Args:
+        sizes: two at least.
+        entropy: integers that the weights are drawn from.
+    """
+    layers: list[nn.Module] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+        for inputs, outputs in itertools.pairwise(sizes):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def tanh_mlp(
+    sizes: Sequence[int], last: float, draws: torch.Generator, dtype: torch.dtype = torch.float32
+) -> nn.Sequential:
+    """Linear layers with orthogonal weights and tanh between them.
+
+    Args:
+        sizes: from the numbers that come in to those that go out.
+        last: the gain of the last layer; that of the others is the square root of 2.
+        draws: the weights are drawn from.
+        dtype: of the weights.
+    """
+    layers: list[nn.Module] = []
+    for i, (inputs, outputs) in enumerate(itertools.pairwise(sizes), 2):
+        layer = nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=dtype)
+        nn.init.orthogonal_(layer.weight, last if i == len(sizes) else 2**0.5, generator=draws)
+        nn.init.zeros_(layer.bias)
+        layers += [layer, nn.Tanh()]
+    return nn.Sequential(*layers[:-1])
+
+
+def check_vectors(what: str, victim: Victim, continuous: bool = True) -> None:
+    """Raise :class:`VictimError` for a victim that does not see vectors, or, if ``continuous``, act by them.
+
+    Args:
+        what: is trained, for the message.
+        victim: the victim.
+        continuous: whether actions are such vectors too.
+    """
+    space, seen = victim.action_space, victim.observation_space
+    if continuous and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
+        raise VictimError(f"{what} is for continuous actions, this victim acts in {space}")
+    if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
+        raise VictimError(f"{what} takes observations of one dimension, this victim sees {seen}")
+
+
+def mean_and_std(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of rows ``[M, n]``, float32; what does not vary has a standard deviation of 1."""
+    std = values.double().std(0)
+    std = torch.where(std > 1e-8, std, torch.ones_like(std))
+    return values.double().mean(0).float(), std.float()
+
+
+def cosine_rate(first: float, done: float, whole: float) -> float:
+    """A learning rate that falls from its first value to zero along half a cosine."""
+    return first * (1 + math.cos(math.pi * done / whole)) / 2
