@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -94,8 +96,8 @@ def hardened_before(card: Mapping[str, Any] | None) -> list[Tried]:
     return [*found, *tried_in(training, training.get("checkpoints"), training.get("began_with"))]
 
 
-def tried_in(about: Mapping[str, Any], record: object, began_with: object, best: object = -1) -> list[Tried]:
-    """What a training hardened an agent by; nothing for a plain one.
+def tried_in(about: Mapping[str, Any], record: Any, began_with: Any, best: int = -1) -> list[Tried]:
+    """What a training hardened an agent by; nothing for a plain one, and where what is said makes no sense.
 
     Args:
         about: its description.
@@ -103,32 +105,27 @@ def tried_in(about: Mapping[str, Any], record: object, began_with: object, best:
         began_with: the ``ref`` and the ``clean`` return of the agent that it began with.
         best: which of the checkpoints is the agent's.
     """
-    robust, adversary = about.get("robust"), about.get("adversary")
-    how: Any = robust if isinstance(robust, Mapping) else adversary
-    if not isinstance(how, Mapping):
-        return []
-    kind = how if how is robust else how.get("actor", how.get("how"))
-    by = str(kind.get("type") if isinstance(kind, Mapping) else kind).removesuffix("-dqn")
-    within, began = _mapping(how.get("within")), _mapping(began_with)
-    rows = [row for row in record if isinstance(row, Mapping)] if isinstance(record, list) else []
-    chosen = rows[best] if isinstance(best, int) and rows and -1 <= best < len(rows) else {}
-    clean, before = finite_float(chosen.get("clean")), finite_float(began.get("clean"))
-    gave_up = clean is not None and before is not None and has_given_up(clean, before)
-    share, eps = _kept_share(rows), finite_float(within.get("eps"))
+    with suppress(KeyError, TypeError, ValueError, AttributeError, IndexError):
+        how = about.get("robust") or about.get("adversary")
+        if how:
+            return [_tried(how, about, record or [], began_with or {}, best)]
+    return []
+
+
+def _tried(how: Any, about: Mapping[str, Any], record: Any, began_with: Any, best: int) -> Tried:
+    kind = how if about.get("robust") else how.get("actor", how.get("how"))
+    by = kind["type"] if isinstance(kind, Mapping) else kind
+    within, before = how.get("within") or {}, began_with.get("clean")
+    share, gave_up = _kept_share(record), False
+    if record and before is not None:
+        gave_up = has_given_up(_number(record[best]["clean"]), _number(before))
     if gave_up:
         share = min(0.5, 1.0 if share is None else share)
-    scale = within.get("scale")
-    units = [finite_float(unit) for unit in scale] if isinstance(scale, list) else []
-    ref, known = began.get("ref"), about.get("victim")
-    return [
-        Tried(
-            by,
-            None if share is None or eps is None else share * eps,
-            tuple(unit for unit in units if unit is not None) or None,
-            gave_up,
-            (known, ref if isinstance(ref, str) else None) if isinstance(known, str) else None,
-        )
-    ]
+    most = None if share is None or "eps" not in within else share * _number(within["eps"])
+    scale = tuple(map(_number, within["scale"])) if isinstance(within.get("scale"), list) else None
+    known, ref = about.get("victim"), began_with.get("ref")
+    first = (known, ref if isinstance(ref, str) else None) if isinstance(known, str) else None
+    return Tried(str(by).removesuffix("-dqn"), most, scale, gave_up, first)
 
 
 def _kept_share(rows: Sequence[Mapping[str, Any]]) -> float | None:
@@ -137,16 +134,11 @@ def _kept_share(rows: Sequence[Mapping[str, Any]]) -> float | None:
     None where not all was lost at every checkpoint, or no shares were played.
     """
     late = [row for row in rows if row.get("late")]
-    kept = [row["max_diff"] for row in late if isinstance(row.get("max_diff"), Mapping)]
-    if not kept or len(kept) < len(late):
+    if not late or not all(row.get("max_diff") for row in late):
         return None
-    numbers = [(_number(share), finite_float(mean)) for one in kept for share, mean in one.items()]
-    means = [(share, mean) for share, mean in numbers if share is not None and mean is not None]
-    clean = [number for row in late if (number := finite_float(row.get("clean"))) is not None]
-    if not means or not clean:
-        return None
-    low = min(mean for _, mean in means)
-    told = [share for share, mean in means if mean - low > _KEPT * (max(clean) - low)]
+    means = [(_number(share), _number(mean)) for row in late for share, mean in row["max_diff"].items()]
+    low, clean = min(mean for _, mean in means), max(_number(row["clean"]) for row in late)
+    told = [share for share, mean in means if mean - low > _KEPT * (clean - low)]
     return max(told, default=min(share for share, _ in means))
 
 
@@ -155,8 +147,9 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _number(text: str) -> float | None:
-    try:
-        return finite_float(float(text))
-    except ValueError:
-        return None
+def _number(value: Any) -> float:
+    """A finite number, also of a text; raises :class:`ValueError` for anything else."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(value)
+    return number

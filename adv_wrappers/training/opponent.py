@@ -9,13 +9,11 @@ or lost. Its opponents see what the environment shows to their side, as ours do,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from adv_wrappers.environments.environment import Environment
-from adv_wrappers.registry import Rewards
 from adv_wrappers.training.agent import Hardened, train_agent
-from adv_wrappers.utils.limits import EnvCount, EpisodeCount, TrainingSeed, TrainingSteps, Workers
+from adv_wrappers.utils.limits import TrainingSteps
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.single_agent_env import RANDOM, SingleAgentEnv
 
@@ -25,42 +23,26 @@ def train_opponent(
     agent: Any,
     others: Mapping[Any, Victim | str],
     steps: TrainingSteps = 1_000_000,
-    algorithm: str = "ppo",
-    num_envs: EnvCount = 32,
-    seed: TrainingSeed = 0,
     *,
     zero_sum_with: Any,
     env_kwargs: Mapping[str, Any] | None = None,
     start: Any = None,
-    rewards: Rewards = "normalized",
-    checks: TrainingSteps = 10,
-    episodes: EpisodeCount = 20,
-    out: str | Path | None = None,
-    tensorboard: str | Path | None = None,
     progress: Callable[[int, float], None] | None = None,
-    settings: Mapping[str, object] | None = None,
-    workers: Workers = 1,
-    env_workers: Workers = 1,
+    **training: Any,
 ) -> Hardened:
     """Train a policy for one agent of a PettingZoo environment against fixed policies of all others.
 
     Args:
         env, agent, others, env_kwargs: as for :class:`adv_wrappers.SingleAgentEnv`. The victim is among the others.
         steps: environment steps, summed over all environments.
-        algorithm: ``"ppo"``, ``"a2c"``, ``"recurrent-ppo"`` or, for discrete actions, ``"dqn"``.
-        num_envs: the number of environments.
-        seed: seeds all randomness of the training.
         zero_sum_with: the name of the victim's agent, for an opponent that earns what the victim loses; or None, for
             one that earns its own reward. It must be said which: where a task is not a zero-sum game, these are two.
         start: the policy to start from, as ``victim`` of :func:`adv_wrappers.train_agent`: what the victim was trained
             with, for example. None starts from scratch.
-        rewards, tensorboard, settings, workers, env_workers: as for :func:`adv_wrappers.train_agent`.
-        checks: the number of checkpoints.
-        episodes: the number of episodes that each checkpoint is evaluated on, with seeds that the training never sees;
-            the one with the highest mean return among those of the second half is returned.
-        out: a folder as for :func:`adv_wrappers.train_agent`; ``"card:FOLDER"`` is the opponent then. What identifies
-            the training includes the weights of all others.
         progress: called as ``progress(steps done, mean return of the opponent)``.
+        **training: further arguments of :func:`adv_wrappers.train_agent`, such as ``algorithm``, ``num_envs``, ``seed``
+            and ``out``. The checkpoint with the highest mean return among those of the second half is returned. What
+            identifies a training in a folder includes the weights of all others.
 
     Returns:
         The training's result, as of an agent: ``victim`` is the opponent's policy, ``record`` the checkpoints.
@@ -87,21 +69,4 @@ def train_opponent(
         if progress is not None:
             progress(done, clean)
 
-    return train_agent(
-        environment,
-        None,
-        steps=steps,
-        algorithm=algorithm,
-        num_envs=num_envs,
-        seed=seed,
-        victim=start,
-        rewards=rewards,
-        checks=checks,
-        episodes=episodes,
-        out=out,
-        tensorboard=tensorboard,
-        progress=report,
-        settings=settings,
-        workers=workers,
-        env_workers=env_workers,
-    )
+    return train_agent(environment, None, steps=steps, victim=start, progress=report, **training)

@@ -86,7 +86,7 @@ def _tried_beside(folder: Path, fingerprint: str) -> list[Tried]:
             about, result = (state.get(name) if state.get("kind") == "agent" else None for name in ("about", "result"))
             if isinstance(about, Mapping) and about.get("victim") == fingerprint:
                 began = result.get("began_with") if isinstance(result, Mapping) else None
-                found += tried_in(about, state.get("record"), began, state.get("best"))
+                found += tried_in(about, state.get("record"), began, state.get("best", -1))
     return found
 
 
