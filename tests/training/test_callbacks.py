@@ -137,7 +137,7 @@ def test_rows_are_kept_and_the_best_agent_can_be_loaded(tmp_path):
     assert returns == [[row["return"] for row in callback.rows[i : i + 2]] for i in (0, 2)]
     assert adv.Report.from_json(out / "report.json").threats == callback.report.threats
     curves = curves_of(out, x="training_steps").curves
-    points = [(curve.label, [(point.x, point.mean) for point in curve.points]) for curve in curves]
+    points = [(label, [(point.x, point.mean) for point in found]) for (_, label), found in curves.items()]
     assert points == [
         (name, [*zip((64, 128), found, strict=True)])
         for name, found in zip(("none", ATTACK), zip(*returns, strict=True), strict=True)
