@@ -58,7 +58,7 @@ from adv_wrappers.training.folder import (
 from adv_wrappers.training.hyperparameters import adversary_settings
 from adv_wrappers.training.sb3_vec_env import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, ScoringSetup
-from adv_wrappers.training.vector_env import make_vector
+from adv_wrappers.training.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.limits import EnvCount, EpisodeCount, TrainingSeed, TrainingSteps, Workers, checked
 from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_env_workers, pickled, warm_pool
@@ -405,19 +405,9 @@ def train_director(
         one_thread(),
         Scoring(setup, training.workers) as scoring,
     ):
-        # float64: the adversary's reward is made of the victim's before that is rounded
-        adapter = Sb3Adapter(vector, np.float64)
-        game = VecAdversaryEnv(
-            adapter,
-            victim,
-            actor,
-            budget,
-            when,
-            reward=minus_reward if task.reward is None else task.reward,
-            observe=task.score.observe,
-            quantize=task.quantize,
-        )
-        end_diverged_episodes(game)
+        reward = minus_reward if task.reward is None else task.reward
+        how: Any = {"reward": reward, "observe": task.score.observe, "quantize": task.quantize}
+        game = adversary_game(vector, victim, actor, budget, when, **how)
         settings = adversary_settings(algorithm, rows, flat, training.settings)
         own = policy_kwargs(game.observation_space, q=algorithm == "dqn")
         settings["policy_kwargs"] = {**own, **training.settings.get("policy_kwargs", {})}
@@ -438,16 +428,7 @@ def train_director(
             **({"reward": task.reward.to_dict()} if isinstance(task.reward, Value) else {}),
         }
         kept = TrainingFolder(out, "adversary", about)
-        normaliser = EpisodicNormalize if settings["gamma"] == 1 else VecNormalize
-        scaled = algorithm != "dqn"
-        arguments = {
-            "policy": "MlpPolicy",
-            "env": normaliser(game, norm_obs=flat and scaled, norm_reward=scaled, gamma=settings["gamma"]),
-            "seed": training.seed,
-            "device": training.device or ("cpu" if flat else "auto"),
-            "tensorboard_log": training.logs,
-        }
-        model = made_model(ALGORITHMS[algorithm], arguments, settings)
+        model = adversary_model(game, replace(training, settings=settings), flat)
         if kept.checkpoint is not None:
             restore_model(model, kept.checkpoint / MODEL, kept.checkpoint / NORMALISER)
         director_of(model)  # raises for a director that cannot be saved, before it is trained
@@ -457,6 +438,34 @@ def train_director(
         fit = AdversaryFit(model, task, scoring, training, kept, progress, on_episode)
         fit.train()
         return fit.best()
+
+
+def adversary_game(vector: RowsVectorEnv, *given: Any, **more: Any) -> VecAdversaryEnv:
+    """The game of an adversary; further arguments are those of :class:`.VecAdversaryEnv`."""
+    # float64: the adversary's reward is made of the victim's before that is rounded
+    game = VecAdversaryEnv(Sb3Adapter(vector, np.float64), *given, **more)
+    end_diverged_episodes(game)
+    return game
+
+
+def adversary_model(game: VecAdversaryEnv, training: Training, flat: bool) -> BaseAlgorithm:
+    """The model of an adversary in its game.
+
+    Args:
+        game: the game.
+        training: how it is trained, with all settings of the algorithm.
+        flat: whether observations have one dimension, and are normalised; else they are images.
+    """
+    settings, scaled = training.settings, training.algorithm != "dqn"
+    normaliser = EpisodicNormalize if settings["gamma"] == 1 else VecNormalize
+    arguments = {
+        "policy": "MlpPolicy",
+        "env": normaliser(game, norm_obs=flat and scaled, norm_reward=scaled, gamma=settings["gamma"]),
+        "seed": training.seed,
+        "device": training.device or ("cpu" if flat else "auto"),
+        "tensorboard_log": training.logs,
+    }
+    return made_model(ALGORITHMS[training.algorithm], arguments, settings)
 
 
 def check_algorithm(algorithm: str) -> None:

@@ -48,7 +48,6 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecNormalize
@@ -70,6 +69,7 @@ from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.registry import Rewards, Robust, Select
 from adv_wrappers.threats.presets import as_actor, as_threat, parse_when, presets
 from adv_wrappers.training import hyperparameters as defaults
+from adv_wrappers.training.adversary import adversary_game, adversary_model
 from adv_wrappers.training.algorithms import Training, algorithm_class, made_model
 from adv_wrappers.training.alternating import (
     ADVERSARY_FILES,
@@ -115,7 +115,7 @@ from adv_wrappers.training.sb3_conversion import (
     policy_kwargs_of,
     q_policy_kwargs_of,
 )
-from adv_wrappers.training.sb3_vec_env import AgentVecEnv, Sb3Adapter
+from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 from adv_wrappers.training.scoring import SIDE_BY_SIDE, Scoring, ScoringSetup
 from adv_wrappers.training.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.utils.checks import check_choice, either
@@ -134,8 +134,6 @@ from adv_wrappers.utils.processes import check_env_workers, pickled
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.victims.victim import OutputKind
-from adv_wrappers.wrappers.perturb_dynamics import end_diverged_episodes
-from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The algorithms that agents are trained by, one line each: what they are for, and which robust methods they take.
@@ -491,18 +489,12 @@ def make_adversary(
     actor = as_actor(spec.actor, agent.victim)
     assert isinstance(actor, Actor)
     within = spec.within.resolve(agent.victim if actor.on == "observation" else None)
-    # float64: the adversary's reward is made of the victim's before that is rounded
-    env = VecAdversaryEnv(Sb3Adapter(make_rows(), np.float64), agent.victim, actor, within, spec.when)
-    settings = training.settings
-    end_diverged_episodes(env)
-    normal = VecNormalize(env, norm_reward=True, gamma=settings["gamma"])
-    networks = {**policy_kwargs(env.observation_space), **settings.get("policy_kwargs", {})}
-    own = {"seed": training.seed, "device": training.device, "tensorboard_log": training.logs}
-    arguments = {"policy": "MlpPolicy", "env": normal, **own}
-    model = made_model(PPO, arguments, {**settings, "policy_kwargs": networks})
+    env, settings = adversary_game(make_rows(), agent.victim, actor, within, spec.when), dict(training.settings)
+    settings["policy_kwargs"] = {**policy_kwargs(env.observation_space), **settings.get("policy_kwargs", {})}
+    model: Any = adversary_model(env, replace(training, settings=settings), True)
     if checkpoint is not None:
         restore_model(model, *(checkpoint / name for name in ADVERSARY_FILES))
-        normal.seed(later_seed(training.seed, int(model.num_timesteps)))
+        model.env.seed(later_seed(training.seed, int(model.num_timesteps)))
     snapshot = DirectorSnapshot(sampled)
     snapshot.update(model)
     deployed = actor.open() if actor.victim is agent.victim else actor
