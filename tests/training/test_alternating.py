@@ -83,7 +83,7 @@ def test_the_agent_remembers_in_the_phase_of_the_adversary(adversary, monkeypatc
     step = VecAdversaryEnv.step_async
 
     def stepped(self, actions):
-        live = self.config.victim
+        live = self.runner.victim
         states.append((self.runner.state, self.engine.hidden_state(live), self._lengths.copy()))
         step(self, actions)
 
