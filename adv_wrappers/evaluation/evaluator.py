@@ -68,29 +68,27 @@ class Evaluator:
         self.victim, self.environment = victim, environment.for_victim(victim)
         self.stacks, self.episodes = with_unique_names(stacks), episodes.fitted(victim)
         self.draws, self.seeds = episodes.draws(self.stacks), episodes.seeds
-        self.cells = tuple(Cell(victim, self.environment, stack, self.episodes) for stack in self.stacks)
         self._own, self.player = player is None, player or Player()
         try:
+            venv = self.player.open_environments(self.environment, self.episodes)
+            self.under = threats_of_environment(venv, victim)
+            self._on_rewards = threats_of_environment(venv, victim, on_rewards=True)
+            if self.under:
+                first = f"none{PERTURBED}{' + '.join(self.under)})"
+                self.stacks = [replace(stack, name=stack.name if stack.layers else first) for stack in self.stacks]
+            self.cells = tuple(Cell(victim, self.environment, stack, self.episodes) for stack in self.stacks)
             self.player.open(self.cells)
-            venv, name, distances = self.player.venv, self.environment.name, episodes.distances
+            name, distances = self.environment.name, episodes.distances
             if not episodes.quantize and distances is None:  # those of images compare whole grey levels
                 distances = ()
             self.target = measured_target(episodes.measure, victim, name, feature_names(venv))
             self.sampled = sampled_distances(distances, venv.single_observation_space, COLUMNS)
-            self.under = threats_of_environment(venv, victim)
-            self._on_rewards = threats_of_environment(venv, victim, on_rewards=True)
             rows = getattr(venv, "envs", ())  # none where tasks of the DeepMind Control Suite are stepped directly
             known: KnownRange = known_range(rows[0]) if rows else (None, None)
             self._least, self._known = known[0], (None, None) if self.under else known
         except BaseException:
             self.close()
             raise
-        if self.under:
-            first = f"none{PERTURBED}{' + '.join(self.under)})"
-            self.stacks = [replace(stack, name=stack.name if stack.layers else first) for stack in self.stacks]
-            self.cells = tuple(
-                replace(cell, threats=stack) for cell, stack in zip(self.cells, self.stacks, strict=True)
-            )
         self.about: dict[str, Any] = {
             "versions": versions(),
             "seed": int(episodes.seed),

@@ -20,12 +20,12 @@ from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.environments.environment import Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, threat_in_errors
 from adv_wrappers.evaluation import image_distances
+from adv_wrappers.evaluation.threat_stacks import parts_of_stack
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
 from adv_wrappers.rendering.pixels import FrameReader
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.threats.text import caption, name_and_arguments
 from adv_wrappers.utils.limits import Limits, LongCount, checked
-from adv_wrappers.utils.parsing import split_stack
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.layer import AnyEnv, layers
@@ -157,10 +157,7 @@ def daylight_threats(id: str) -> tuple[str, ...]:
 
 
 def _stack(item: object) -> list[ThreatModel]:
-    parts = split_stack(item) if isinstance(item, str) else item if isinstance(item, (list, tuple)) else [item]
-    made = [as_threat(part) for part in parts]
-    if not made:
-        raise ThreatError("a stack needs at least one threat")
+    made = [as_threat(part) for part in parts_of_stack(item)]
     for threat in made:
         if threat.on != "observation":
             raise ThreatError(f"{threat.label} perturbs the action, which no picture of an observation can show")

@@ -42,17 +42,27 @@ class ThreatStack:
 CLEAN_RUN = ThreatStack("none", (), False)
 
 
+def parts_of_stack(item: object) -> list[object]:
+    """The threats of a stack as it is given: a list, innermost first, a text with `` + `` between threats, or one.
+
+    Raises:
+        ThreatError: for none.
+    """
+    if isinstance(item, str):  # as reports write a stack
+        return [*split_stack(without_number(item))]
+    parts = [*item] if isinstance(item, (list, tuple)) else [item]
+    if not parts:
+        raise ThreatError("a stack needs at least one threat")
+    return parts
+
+
 def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
     """A threat, or a stack (a list, innermost first, or a text with `` + `` between threats), aimed at ``victim``.
 
     Raises:
         AdvWrappersError: one of its kinds, for what cannot be understood as a threat.
     """
-    if isinstance(item, str):  # as reports write a stack
-        item = split_stack(without_number(item))
-    parts = item if isinstance(item, (list, tuple)) else [item]
-    if not parts:
-        raise ThreatError("a stack needs at least one threat")
+    parts = parts_of_stack(item)
     made = [as_threat(part) for part in parts]
     for threat in made:
         if threat.on == "reward":

@@ -7,6 +7,8 @@ Of the third (:func:`noisy`) it is the gradient of one draw.
 
 from __future__ import annotations
 
+import warnings
+
 import gymnasium as gym
 import torch
 from torch import nn
@@ -64,7 +66,9 @@ def straight_through() -> Victim:
 
 def noisy(noise: float = 0.0, dropout: float = 0.0) -> Victim:
     """A victim that answers differently to the same observation, unless both numbers are zero."""
-    return _victim(Noisy(noise, dropout))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the module answers by chance")
+        return _victim(Noisy(noise, dropout))
 
 
 def _victim(net: nn.Module) -> Victim:
