@@ -49,36 +49,30 @@ def picture_layout(nodes: Sequence[Node], shape: tuple[int, ...], rows: int) -> 
     Squares of one pixel leave the shape as it is: pictures whose channels are last in memory. Of such ones max pooling
     takes a tenth of the time; single small pictures without it, or without a stride, are faster as they are.
     """
-    number, conv = next(((i, n.layer) for i, n in enumerate(nodes) if isinstance(n.layer, nn.Conv2d)), (0, None))
+    conv, uniform = _first_convolution(nodes)
     if conv is None or len(shape) != 3:
         return None
-    value = nodes[number].inputs[0]
-    while value:
-        before = nodes[value - 1]
-        if not isinstance(before.operation, Elementwise):
-            return None
-        value = before.inputs[0]
-    squares = space_to_depth(nodes, shape)
+    squares = _squares_of(conv, shape) if uniform else None
     pays = rows >= 8 or conv.stride != (1, 1) or any(isinstance(node.layer, nn.MaxPool2d) for node in nodes)
     return squares or (SpaceToDepth(1) if pays else None)
 
 
-def space_to_depth(nodes: Sequence[Node], shape: tuple[int, ...]) -> SpaceToDepth | None:
-    """How observations ``[*S]`` of a network are rearranged; None where that is not the same, or does not pay.
+def _first_convolution(nodes: Sequence[Node]) -> tuple[nn.Conv2d | None, bool]:
+    """The convolution that a network begins with, and whether all that is before it is the same for every element.
 
-    It takes a first convolution without padding whose stride divides its kernel and the picture, and few channels;
-    before it nothing but arithmetic that is the same for every element.
+    None where something else comes first than functions of every element.
     """
-    value = 0
+    value, uniform = 0, True
     while True:
         takers = [i for i, node in enumerate(nodes) if value in node.inputs]
         if len(takers) != 1:
-            return None
+            return None, False
         node, value = nodes[takers[0]], takers[0] + 1
         if isinstance(node.layer, nn.Conv2d):
-            return _squares_of(node.layer, shape)
-        if not isinstance(node.operation, Elementwise) or not node.operation.is_uniform():
-            return None
+            return node.layer, uniform
+        if not isinstance(node.operation, Elementwise):
+            return None, False
+        uniform = uniform and node.operation.is_uniform()
 
 
 def rearranged(nodes: Sequence[Node], layout: SpaceToDepth) -> list[Node]:
@@ -98,9 +92,13 @@ def rearranged(nodes: Sequence[Node], layout: SpaceToDepth) -> list[Node]:
 
 
 def _squares_of(conv: nn.Conv2d, shape: tuple[int, ...]) -> SpaceToDepth | None:
+    """How pictures ``[*S]`` are rearranged for a first convolution; None where that is not the same, or does not pay.
+
+    It takes one without padding whose stride divides its kernel and the picture, and few channels.
+    """
     side = conv.stride[0]
     plain = conv.stride == (side, side) and conv.padding == (0, 0) and conv.dilation == (1, 1) and conv.groups == 1
     sizes = (*conv.kernel_size, *shape[1:])
-    if not plain or side < 2 or len(shape) != 3 or shape[0] > 8 or any(size % side for size in sizes):
+    if not plain or side < 2 or shape[0] > 8 or any(size % side for size in sizes):
         return None
     return SpaceToDepth(side)

@@ -457,14 +457,12 @@ def from_module(
             for net in (value, critic, robust_sarsa)
         )
     output = inspect_output(module, takes_rows, initial_state, kind)
+    probable = said != "action" and kind in (None, "logits", "q") and output.form in ("tensor", "first")
+    probable = probable and gives_probabilities(module, output.form, action_space, takes_rows, initial_state)
     if kind is None:
-        if output.form in ("tensor", "first") and gives_probabilities(
-            module, output.form, action_space, takes_rows, initial_state
-        ):
-            kind = "logits"
-        elif output.form not in ("pair", "distribution"):
+        if output.form not in ("pair", "distribution") and not probable:
             raise VictimError("say what the module returns: kind='q', 'logits', 'mean', 'gaussian' or 'distribution'")
-        kind = kind or ("gaussian" if output.form == "pair" else "distribution")
+        kind = "logits" if probable else "gaussian" if output.form == "pair" else "distribution"
     if output.form == "distribution" and kind != "distribution":
         raise VictimError(f"the module returns a Distribution, so kind must be 'distribution', got {kind!r}")
     final = output.kind if kind == "distribution" else kind
@@ -494,14 +492,12 @@ def from_module(
     victim.carried = isinstance(_outer(module), HiddenState) and initial_state is not None
     victim.compile, victim.differentiable = compile, accepts == "gradients"
     victim.first, victim.writes, victim.unstable = output.form == "first", output.writes, unstable
-    if said != "action" and final in ("logits", "q") and output.form in ("tensor", "first"):
-        victim.read_probabilities(
-            said, gives_probabilities(module, output.form, action_space, takes_rows, initial_state)
-        )
+    if probable:
+        victim.read_probabilities(said)
     if isinstance(victim.net, nn.Module) and initial_state is None and isinstance(observation_space, spaces.Box):
         victim.find_graph(victim.net, output.form)
     victim.chooses = said == "action" and final == "logits"
-    if not live and draws(victim, takes_rows):
+    if not live and victim.graph is None and draws(victim, takes_rows):
         warnings.warn(
             "the module answers by chance (otherwise when it is asked again), so figures are those of some draws, and "
             "an attack sees the noise. Give what it draws from, as in from_module(agent.actor, ..., 'logits', "
@@ -653,18 +649,15 @@ class ModuleVictim(Victim):
         nets = [_inner(net) for net in (self.net, self.value_net, self.critic, self.robust_sarsa) if net is not None]
         return all(isinstance(net, nn.Module) for net in nets)
 
-    def read_probabilities(self, said: str | None, found: bool) -> None:
-        """Take logarithms where the network was found to return probabilities.
+    def read_probabilities(self, said: str | None) -> None:
+        """Take logarithms of what the network returns, which are probabilities.
 
         Args:
             said: the kind that the user gave.
-            found: whether it returns some.
 
         Warns:
             UserWarning: where the user said another kind.
         """
-        if not found:
-            return
         if said is not None:
             no = "Q-values, and attacks on them are weak" if said == "q" else "logits, so their logarithms are taken"
             warnings.warn(
@@ -696,12 +689,11 @@ class ModuleVictim(Victim):
 
     def some_observations(self, rows: int) -> Tensor:
         """Random observations ``[rows, *S]``, each nearer to zero than the one before, to where nothing saturates."""
-        space, random = self.observation_space, np.random.default_rng(rows)
+        space = self.observation_space
         assert isinstance(space, spaces.Box)
-        low, high = (np.where(abs(bound) < 1e3, bound, 10.0 * np.sign(bound)) for bound in (space.low, space.high))
-        x = random.uniform(low, high, (rows, *space.shape))
-        x *= 10.0 ** np.linspace(0, -2, rows).reshape(-1, *[1] * low.ndim)
-        return torch.as_tensor(np.clip(x, low, high), device=self.device, dtype=self.dtype)
+        x: Tensor = random_rows(space, self.device, self.dtype)(rows, rows)
+        x = x * torch.logspace(0, -2, rows, device=self.device, dtype=self.dtype).view(-1, *[1] * len(space.shape))
+        return torch.clamp(x, *(torch.as_tensor(end).to(x) for end in (space.low, space.high)))
 
     def layer_graph(self) -> LayerGraph | None:
         if self.live and self.layered:

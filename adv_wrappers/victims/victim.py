@@ -351,17 +351,13 @@ class Victim:
 
 def _expect_batch(obs: Any, space: spaces.Space[object]) -> Any:
     """A leaf of ``obs``, after checking that it is a batch of observations of ``space``."""
-    if isinstance(space, spaces.Dict):
-        if not isinstance(obs, dict) or set(obs) != set(space.spaces):
-            got = f"the keys {', '.join(map(str, obs))}" if isinstance(obs, dict) else _form(obs)
-            raise VictimError(f"expected a dictionary of {', '.join(space.spaces)}, got {got}")
-        parts = [_expect_batch(obs[key], leaf) for key, leaf in space.spaces.items()]
-        return next((leaf for leaf in parts if not is_text(leaf)), parts[0])
-    if isinstance(space, spaces.Tuple):
-        if not isinstance(obs, tuple) or len(obs) != len(space.spaces):
-            got = f"one of {len(obs)}" if isinstance(obs, tuple) else _form(obs)
-            raise VictimError(f"expected a tuple of {len(space.spaces)} parts, got {got}")
-        parts = [_expect_batch(part, leaf) for part, leaf in zip(obs, space.spaces, strict=True)]
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        named = isinstance(space, spaces.Dict)
+        keys: list[Any] = [*space.spaces] if named else [*range(len(space.spaces))]
+        if not isinstance(obs, dict if named else tuple) or {*(obs if named else range(len(obs)))} != {*keys}:
+            expected = f"dictionary of {', '.join(keys)}" if named else f"tuple of {len(keys)} parts"
+            raise VictimError(f"expected a {expected}, got {_form(obs)}")
+        parts = [_expect_batch(obs[key], space.spaces[key]) for key in keys]
         return next((leaf for leaf in parts if not is_text(leaf)), parts[0])
     if isinstance(space, spaces.Text) and is_text(obs):
         return obs
@@ -373,6 +369,8 @@ def _expect_batch(obs: Any, space: spaces.Space[object]) -> Any:
 
 
 def _form(value: object) -> str:
+    if isinstance(value, (dict, tuple)):
+        return f"{type(value).__name__} of {', '.join(map(str, value)) if isinstance(value, dict) else len(value)}"
     shape = getattr(value, "shape", None)
     return type(value).__name__ if shape is None else f"{type(value).__name__} of shape {tuple(shape)}"
 

@@ -15,7 +15,7 @@ from adv_wrappers.networks.input_gradient import InputGradient
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.networks.operations.arithmetic import Join
 from adv_wrappers.networks.operations.shapes import Permute
-from adv_wrappers.networks.strided_convolution import SpaceToDepth, picture_layout, space_to_depth
+from adv_wrappers.networks.strided_convolution import SpaceToDepth, picture_layout
 from tests.core.helpers import context
 
 SHAPE = (2, 12, 16)
@@ -37,7 +37,7 @@ def test_space_to_depth_has_an_inverse():
 def test_rearranged_convolution():
     conv = nn.Conv2d(2, 6, 8, 4).double()
     x = torch.randn(3, *SHAPE, dtype=torch.float64)
-    layout = space_to_depth([Node(conv, (0,))], SHAPE)
+    layout = picture_layout([Node(conv, (0,))], SHAPE, 1)
     torch.testing.assert_close(
         functional.conv2d(layout(x), layout(conv.weight), conv.bias), conv(x), rtol=0, atol=1e-12
     )
@@ -64,7 +64,8 @@ NORMAL = Normalize(torch.tensor([0.5]), torch.tensor([2.0]))
     ],
 )
 def test_what_is_rearranged(layers, shape, pays):
-    assert (space_to_depth(chain(layers), shape) is not None) is pays
+    layout = picture_layout(chain(layers), shape, 1)
+    assert (layout is not None and layout.side > 1) is pays
 
 
 CONV = nn.Conv2d(2, 6, 3, padding=1)
@@ -81,8 +82,8 @@ CONV = nn.Conv2d(2, 6, 3, padding=1)
         (chain([Normalize(torch.zeros(2, 12, 16), torch.ones(1)), CONV]), 8, 1),
         (chain([nn.ReLU(), nn.Flatten(), nn.Linear(384, 2)]), 8, None),
         (chain([Permute((0, 3, 1, 2)), CONV]), 8, None),
-        ([Node(CONV, (0,)), Node(CONV, (0,)), Node(Join("sum"), (1, 2))], 8, 1),
-        ([Node(nn.Conv2d(2, 6, 8, 4), (0,)), Node(nn.Flatten(), (0,))], 8, 1),
+        ([Node(CONV, (0,)), Node(CONV, (0,)), Node(Join("sum"), (1, 2))], 8, None),
+        ([Node(nn.Conv2d(2, 6, 8, 4), (0,)), Node(nn.Flatten(), (0,))], 8, None),
         ([Node(Join("sum"), (0, 0)), Node(CONV, (1,))], 8, None),
     ],
 )
