@@ -23,7 +23,7 @@ from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue, zero
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.reading import decoding, most_numbers
-from adv_wrappers.victims.module import ModuleVictim, VictimNetworks, from_module
+from adv_wrappers.victims.module import ModuleVictim, VictimNetworks, from_module, random_rows
 from adv_wrappers.victims.victim import OutputKind, Select, Victim
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -501,13 +501,12 @@ def _compare(victim: Victim, read: Victim) -> None:
         raise VictimError(f"a card would hold {read!r}, this is {victim!r}")
     if victim.device.type != "cpu":
         return  # other devices round differently
-    shape = victim.observation_space.shape or ()
-    wave = torch.linspace(-50, 50, 3 * math.prod(shape), dtype=torch.float64).sin() * 3
-    x = (wave if len(shape) == 1 else (wave + 3) * 42).to(victim.dtype).reshape(3, *shape)
-    for scale in (1.0, 100.0 if len(shape) == 1 else 1.0):  # so that actions are clipped, too
+    rows = random_rows(victim.observation_space, victim.device, victim.dtype)
+    for scale in (1.0, 100.0):  # so that actions are clipped, too
         states = [each.initial_state(3) for each in (victim, read)]
-        for _ in range(2 if victim.recurrent else 1):  # at the second step the state is no longer that of the start
-            ours, theirs = (each.params(x * scale, at) for each, at in zip((victim, read), states, strict=True))
+        for seed in range(2 if victim.recurrent else 1):  # at the second step the state is no longer that of the start
+            x = scale * rows(seed, 3)
+            ours, theirs = (each.params(x, at) for each, at in zip((victim, read), states, strict=True))
             if not torch.equal(ours, theirs) or not torch.equal(victim.mode(ours), read.mode(theirs)):
                 raise VictimError(f"a card cannot say what {victim!r} computes: what it says answers otherwise")
-            states = [each.advance(x * scale, at) for each, at in zip((victim, read), states, strict=True)]
+            states = [each.advance(x, at) for each, at in zip((victim, read), states, strict=True)]

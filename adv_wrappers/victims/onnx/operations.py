@@ -44,34 +44,20 @@ def _norm(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
     return found
 
 
-def _lstm(
-    x: Tensor, weight: Tensor, inner: Tensor, bias: Tensor, inner_bias: Tensor, h: Tensor, c: Tensor
-) -> tuple[Tensor, ...]:
-    """Steps ``[B, T, I]`` of a layer with gates i, o, f and c: ``[B, T, H]`` and the last states."""
+def _lstm(x: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    """Steps ``[B, T, I]`` of a layer: ``[B, T, H]`` and the last states."""
     out = []
     for step in x.unbind(1):
-        gates = functional.linear(step, weight, bias) + functional.linear(h, inner, inner_bias)
-        i, o, f, new = gates.chunk(4, 1)
-        c = f.sigmoid() * c + i.sigmoid() * new.tanh()
-        h = o.sigmoid() * c.tanh()
+        h, c = torch.lstm_cell(step, [h, c], *weights)
         out.append(h)
     return torch.stack(out, 1), h, c
 
 
-def _gru(
-    linear_first: int, x: Tensor, weight: Tensor, inner: Tensor, bias: Tensor, inner_bias: Tensor, h: Tensor
-) -> tuple[Tensor, ...]:
-    """Steps ``[B, T, I]`` of a layer with gates z, r and h: ``[B, T, H]`` and the last state."""
-    out, width = [], h.shape[1]
+def _gru(x: Tensor, h: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    """Steps ``[B, T, I]`` of a layer: ``[B, T, H]`` and the last state."""
+    out = []
     for step in x.unbind(1):
-        z, r, new = functional.linear(step, weight, bias).chunk(3, 1)
-        inner_z, inner_r, inner_new = functional.linear(h, inner, inner_bias).chunk(3, 1)
-        z, r = (z + inner_z).sigmoid(), (r + inner_r).sigmoid()
-        if linear_first:
-            inner_new = r * inner_new
-        else:
-            inner_new = functional.linear(r * h, inner[2 * width :], inner_bias[2 * width :])
-        h = (1 - z) * (new + inner_new).tanh() + z * h
+        h = torch.gru_cell(step, h, *weights)
         out.append(h)
     return torch.stack(out, 1), h
 
@@ -323,13 +309,20 @@ def _layer_norm(b: Builder, op: Operator) -> GraphValue:
     return b.call(b.filled(layer, weight=weight, bias=bias), x)
 
 
+_GATES = {"LSTM": [0, 2, 3, 1], "GRU": [1, 0, 2]}  # torch's by their places in ONNX
+
+
 def _recurrent(b: Builder, op: Operator) -> list[GraphValue]:
     steps, _, width = op.sizes
     said = {name: op.settings[name] for name in ("activations", "clip", "input_forget") if op.settings.get(name)}
     if op.settings.get("direction", "forward") != "forward" or said or op.settings.get("layout") or op.constant(7):
         raise UnknownOperation(f"{op.kind} with {said or 'another direction, layout or peepholes'} is not known")
+    if op.kind == "GRU" and not op.settings.get("linear_before_reset"):
+        raise UnknownOperation("GRU with a reset before its linear layer is not known")
     (weight,), (inner,) = op.constant(1), op.constant(2)
     bias = op.constant(3, default=np.zeros((1, 2 * len(weight))))[0].reshape(2, -1)
+    gates = [np.concatenate([np.split(each, len(_GATES[op.kind]))[i] for i in _GATES[op.kind]])
+             for each in (weight, inner, *bias)]  # fmt: skip
     x, hidden = b.shaped(op.x, (steps, width)), inner.shape[1]
     states = []
     for place in (5, 6)[: 2 if op.kind == "LSTM" else 1]:
@@ -338,8 +331,7 @@ def _recurrent(b: Builder, op: Operator) -> list[GraphValue]:
             states.append(b.shaped(given, (hidden,)))
         else:
             states.append(b.repeated(np.zeros((1, hidden)) if given is None else given.reshape(1, hidden), x))
-    function = _lstm if op.kind == "LSTM" else partial(_gru, op.settings.get("linear_before_reset", 0))
-    found = b.call(function, x, *(b.buffer(each) for each in (weight, inner, *bias)), *states)
+    found = b.call(_lstm if op.kind == "LSTM" else _gru, x, *states, *map(b.buffer, gates))
     return [b.call(operator.getitem, found, i) for i in range(1 + len(states))]
 
 
