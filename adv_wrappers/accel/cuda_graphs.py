@@ -38,13 +38,6 @@ Tree: TypeAlias = "Tensor | Callable[[], Tensor] | Mapping[str, Tree] | tuple[Tr
 Result = TypeVar("Result")  # a tensor, or a tuple of tensors and None
 
 
-class HasModules(Protocol):
-    """What is asked of a victim: its networks."""
-
-    def modules(self) -> Sequence[torch.nn.Module]:
-        """All networks that the victim computes with."""
-
-
 class GraphCache:
     """The graphs of one function of a tree of tensors, one for every shape; the least recently used is given up.
 
@@ -59,7 +52,7 @@ class GraphCache:
         graphs: the graphs by shape and settings, the least recently used first.
     """
 
-    def __init__(self, recorder: GraphRecorder, label: str, victims: Sequence[HasModules] = (), most: int = 16) -> None:
+    def __init__(self, recorder: GraphRecorder, label: str, victims: Sequence[Any] = (), most: int = 16) -> None:
         self.recorder, self.label, self.victims, self.most = recorder, label, list(victims), most
         self.fault: str | None = None
         self.graphs: OrderedDict[Hashable, CapturedGraph] = OrderedDict()
@@ -197,7 +190,7 @@ def settings() -> Hashable:
     return products, cudnn.deterministic, torch.are_deterministic_algorithms_enabled()
 
 
-def pointers(victim: HasModules) -> Hashable:
+def pointers(victim: Any) -> Hashable:
     """The addresses of a victim's weights, if it follows networks that are trained elsewhere."""
     if not getattr(victim, "live", True):
         return ()

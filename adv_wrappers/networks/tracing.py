@@ -103,12 +103,22 @@ def trace(
         raise UnknownCall(f"a forward that does not run with a stand-in for its input ({error!s:.200})") from error
 
 
-def nearly_equal(found: Tensor, expected: Tensor) -> bool:
-    """Whether two computations of the same finite numbers differ by their rounding alone."""
-    if found.shape != expected.shape or found.dtype != expected.dtype or not expected.isfinite().all():
+def nearly_equal(found: Tensor, expected: Tensor, most: float | None = None) -> bool:
+    """Whether two computations of the same numbers agree; those that are not finite have to be the same.
+
+    Args:
+        found, expected: of one shape and dtype.
+        most: how far they may be apart, as a share of the largest number; None allows for their rounding alone.
+    """
+    if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
-    most = 1e-5 if expected.dtype == torch.float32 else 1e-10  # ten times what rounding was seen to do
-    return bool((found - expected).abs().max() <= most * expected.abs().max())
+    finite = expected.isfinite()
+    if not torch.allclose(found[~finite], expected[~finite], equal_nan=True):
+        return False
+    if most is None:
+        most = 1e-5 if expected.dtype == torch.float32 else 1e-10  # ten times what rounding was seen to do
+    apart, size = (found - expected)[finite].abs(), expected[finite].abs()
+    return not len(size) or bool(apart.max() <= most * size.max())
 
 
 class _GraphTracer(fx.Tracer):

@@ -100,21 +100,16 @@ def _unwrap_parts(net: nn.Module) -> None:
 def _results(net: nn.Module) -> Iterator[Tensor]:
     """Tensors with a graph that a module's parts hold, in attributes, buffers, and distributions there."""
     for part in net.modules():
-        if isinstance(part, torch.jit.ScriptModule):
-            continue
-        held = [value for value in vars(part).values() if not isinstance(value, nn.Module)]
-        seen = set[int]()
-        while held:
-            value = held.pop()
-            if id(value) in seen:
-                continue
-            seen.add(id(value))
-            for leaf in leaves(value):
-                if isinstance(leaf, Tensor):
-                    if not leaf.is_leaf:
-                        yield leaf
-                elif isinstance(leaf, torch.distributions.Distribution | torch.distributions.Transform):
-                    held += [part for part in vars(leaf).values() if not isinstance(part, torch.Size)]
+        if not isinstance(part, torch.jit.ScriptModule):
+            yield from _with_graph([value for value in vars(part).values() if not isinstance(value, nn.Module)])
+
+
+def _with_graph(value: object) -> Iterator[Tensor]:
+    for leaf in leaves(value):
+        if isinstance(leaf, Tensor) and not leaf.is_leaf:
+            yield leaf
+        elif isinstance(leaf, torch.distributions.Distribution | torch.distributions.Transform):
+            yield from _with_graph([part for part in vars(leaf).values() if not isinstance(part, torch.Size)])
 
 
 class TorchScriptNet(nn.Module):

@@ -15,33 +15,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.input_gradient import LayerGraph
 
 Loss = Callable[[Tensor], Tensor]
 Gradient = Callable[[Tensor], Tensor]
 CompiledGradient = Callable[[Tensor, Loss], Tensor]
 Fill = Callable[[Tensor], object]  # what an attack perturbs to a whole observation
 _INSTEAD = "attack it by its scores alone with square, or by its decisions alone with hop-skip-jump"
-
-
-class Differentiable(Protocol):
-    """What the gradient needs to know of a victim; see :class:`adv_wrappers.victims.victim.Victim`."""
-
-    compile: bool
-    device: torch.device
-    _compiled: CompiledGradient | None  # None where compiling failed
-
-    def params(self, obs: Any, state: object = None) -> Tensor:
-        """Parameters of the action distribution ``[B, K]``."""
-
-    def layer_graph(self) -> LayerGraph | None:
-        """The layers that compute them, where their gradient is written out."""
 
 
 def need_gradient(attack: str, victim: object) -> None:
@@ -51,7 +36,7 @@ def need_gradient(attack: str, victim: object) -> None:
         raise VictimError(f"{attack} needs the victim's gradient, and this victim has none: {why}; {_INSTEAD}")
 
 
-def gradient(victim: Differentiable, loss: Loss, state: object, fill: Fill | None) -> Callable[[Tensor], Tensor]:
+def gradient(victim: Any, loss: Loss, state: object, fill: Fill | None) -> Callable[[Tensor], Tensor]:
     """``x -> d loss(params(x)).sum() / dx``; see :meth:`adv_wrappers.victims.victim.Victim.gradient`.
 
     What is recurrent, or part of a larger observation, is differentiated by autograd.
@@ -64,10 +49,10 @@ def gradient(victim: Differentiable, loss: Loss, state: object, fill: Fill | Non
     cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # raises where it does not exist
     graph = victim.layer_graph() if fill is None and state is None and not cast else None
     if graph is not None:
-        return graph.input_gradient(output_gradient(loss))
+        return graph.input_gradient(output_gradient(loss))  # type: ignore[no-any-return]
 
     def params(x: Tensor) -> Tensor:
-        return victim.params(x if fill is None else fill(x), state)
+        return victim.params(x if fill is None else fill(x), state)  # type: ignore[no-any-return]
 
     differentiate = by_autograd(
         params,
@@ -121,7 +106,7 @@ def output_gradient(loss: Loss) -> Gradient:
     return getattr(loss, "gradient", None) or differentiate
 
 
-def compiled(victim: Differentiable, loss: Loss, plain: Gradient) -> Gradient:
+def compiled(victim: Any, loss: Loss, plain: Gradient) -> Gradient:
     """``x -> d loss(params(x)).sum() / dx`` by the victim's compiled function; ``plain`` is what it falls back to."""
     if "_compiled" not in vars(victim):
         victim._compiled = torch.compile(_gradient_of(victim), fullgraph=True)
@@ -130,7 +115,7 @@ def compiled(victim: Differentiable, loss: Loss, plain: Gradient) -> Gradient:
         if victim._compiled is None:
             return plain(x)
         try:
-            return victim._compiled(x, loss)
+            return victim._compiled(x, loss)  # type: ignore[no-any-return]
         except Exception as error:  # whatever a tracer, a compiler or a linker raises
             victim._compiled = None
             warnings.warn(f"{victim!r} is not compiled: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
@@ -139,7 +124,7 @@ def compiled(victim: Differentiable, loss: Loss, plain: Gradient) -> Gradient:
     return gradient
 
 
-def _gradient_of(victim: Differentiable) -> CompiledGradient:
+def _gradient_of(victim: Any) -> CompiledGradient:
     def gradient(x: Tensor, loss: Loss) -> Tensor:
         return torch.func.grad(lambda y: loss(victim.params(y)).sum())(x)  # type: ignore[no-any-return]
 

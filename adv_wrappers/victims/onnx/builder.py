@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.core.types import Array
+from adv_wrappers.networks.tracing import nearly_equal
 from adv_wrappers.victims.onnx.session import GraphInput
 
 Sizes = tuple[int, ...]
@@ -349,9 +350,5 @@ def _with_rows(constant: Tensor, like: Tensor) -> Tensor:
 
 def nearly(found: Any, expected: Any, most: float) -> bool:
     """Whether numbers differ by at most a share of the largest; infinite ones must be the same."""
-    x, y = (np.asarray(each, np.float64) for each in (found, expected))
-    x = np.broadcast_to(x, y.shape) if len(x) < len(y) else x.reshape(y.shape)
-    whole = np.isfinite(y)
-    if not np.array_equal(x[~whole], y[~whole], equal_nan=True):
-        return False
-    return not whole.any() or bool(abs(x[whole] - y[whole]).max() <= most * abs(y[whole]).max())
+    x, y = (torch.as_tensor(np.asarray(each, np.float64)) for each in (found, expected))
+    return nearly_equal(x.expand_as(y) if len(x) < len(y) else x.reshape(y.shape), y, most)

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,22 +36,6 @@ FIRST = ("episode_start", "episode_starts", "is_first", "is_init", "first")  # o
 _FOLDER = "session.model_external_initializers_file_folder_path"
 WHOLE = ""  # the key of an observation that is no dictionary
 Sizes = tuple[int | str | None, ...]  # of an input or output; a text or None for any
-
-
-class GraphTensor(Protocol):
-    """An input or output of a graph, as ONNX Runtime describes it."""
-
-    name: str
-    type: str
-    shape: Sequence[int | str | None]
-
-
-class InferenceSession(Protocol):
-    """What is used of ONNX Runtime's class of this name."""
-
-    def get_inputs(self) -> Sequence[GraphTensor]: ...
-    def get_outputs(self) -> Sequence[GraphTensor]: ...
-    def run(self, outputs: Sequence[str], inputs: Mapping[str, Array]) -> Sequence[Array]: ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +61,7 @@ class GraphInput:
     next: str = ""
 
     @classmethod
-    def of(cls, one: GraphTensor) -> GraphInput:
+    def of(cls, one: Any) -> GraphInput:
         """As ONNX Runtime describes it."""
         return cls(one.name, tuple(one.shape), one.type)
 
@@ -368,7 +352,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return (first, at + 1) if first < 128 or at + 1 >= len(data) else (first - 128 + 128 * data[at + 1], at + 2)
 
 
-def open_session(data: bytes, beside: Mapping[str, bytes], path: str) -> InferenceSession:
+def open_session(data: bytes, beside: Mapping[str, bytes], path: str) -> Any:
     """An inference session on one thread of the host, which sees no files but copies of those beside the graph."""
     try:
         import onnxruntime
@@ -384,10 +368,9 @@ def open_session(data: bytes, beside: Mapping[str, bytes], path: str) -> Inferen
             place.write_bytes(content)
         options.add_session_config_entry(_FOLDER, folder)
         try:
-            session: InferenceSession = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+            return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # classes of ONNX Runtime's own, without a common base
             outside = (
                 "" if not _LOCATION.search(data) else ". It keeps weights in other files, which must lie beside it"
             )
             raise CardError(f"cannot read {path} as ONNX{outside}: {error!s:.300}") from error
-    return session
