@@ -5,8 +5,8 @@ with :class:`UnknownCall`. What is found are the module's own layers, so that th
 
 A trace is of one run, so it holds only for a ``forward`` that does the same at every input. What depends on values, or
 on anything that is not known, has no graph: its gradient is left to autograd. Who computes with what was found compares
-it with the module itself, since a trace says nothing of ``no_grad``, of ``autocast``, of what runs outside torch, or of
-calls that write over a value which is used elsewhere: they are taken for those that make new memory.
+it with the module itself, since a trace says nothing of ``no_grad``, of ``autocast``, or of what runs outside torch.
+Calls that write over their input are taken for those that make new memory, where nothing else uses that input.
 """
 
 from __future__ import annotations
@@ -262,6 +262,7 @@ class GraphBuilder:
         elif not self.is_layer(layer):
             raise UnknownCall(f"layer {node.target} ({layer})" if node.op == "call_module" else str(layer))
         elif getattr(layer, "inplace", False):
+            _check_alone(node)
             apart = copy.copy(layer)
             apart.inplace = False  # type: ignore[assignment]
             self._add(node, apart, x)
@@ -276,6 +277,9 @@ class GraphBuilder:
         arguments = list(node.args)
         target = _in_new_memory(node.target)
         operation = CALLS.get(target)
+        flagged = operation is not None and any(each is True for each in arguments[1:])
+        if target is not node.target or node.kwargs.get("inplace") or flagged:
+            _check_alone(node)
         kwargs: dict[str, object] = {name: value for name, value in node.kwargs.items() if name != "inplace"}
         if target in _ARITHMETIC:
             _expect(kwargs)
@@ -448,6 +452,20 @@ def _is_shape(node: fx.Node) -> bool:
     if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
         return _is_shape(node.args[0])
     return node.target == "size" or (node.target is getattr and node.args[1] == "shape")
+
+
+def _check_alone(node: fx.Node) -> None:
+    """What a call writes over, and what that is a view of, must be of no use to another one: a relu may show nothing.
+
+    Raises:
+        UnknownCall: where it is.
+    """
+    while isinstance(before := node.args[0], fx.Node):
+        if any(user is not node and not _is_shape(user) for user in before.users):
+            raise UnknownCall(f"{node} writes over what is used elsewhere")
+        if before.target not in _VIEWS:
+            return
+        node = before
 
 
 def _is_row_count(node: fx.Node) -> bool:

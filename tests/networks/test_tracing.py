@@ -368,6 +368,16 @@ def test_what_a_forward_writes_and_does_not_read_is_no_part_of_its_graph(how):
     assert graph_of_class(Net(how).requires_grad_(False)) is not None
 
 
+@pytest.mark.parametrize("how", [overwrites_a_residual, overwrites_by_position, overwrites_and_goes_on])
+def test_what_is_written_over_and_used_elsewhere_is_no_matter_of_inputs(how):
+    """Where all that a relu takes is positive, no comparison shows that it wrote over it."""
+    net = Net(how)
+    with torch.no_grad():
+        net.fc1.weight.zero_()
+        net.fc1.bias.fill_(1.0)
+    assert traced(net) is None
+
+
 def changes():
     def hook(net):
         net.fc1.register_forward_hook(lambda *_: None)
