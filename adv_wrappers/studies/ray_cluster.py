@@ -8,14 +8,14 @@ ends with an error.
 
 from __future__ import annotations
 
-import collections
 import importlib
 import os
 from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
 from adv_wrappers.errors import AdvWrappersError, WorkerError
-from adv_wrappers.evaluation.executor import IN_FLIGHT, MOST_TRIES, Played, Tell
+from adv_wrappers.evaluation.executor import MOST_TRIES, Played, Tell
 from adv_wrappers.evaluation.store import PlayedCell
 from adv_wrappers.studies.cell_player import CellPlayerSetup
 from adv_wrappers.studies.cells import PlanCell
@@ -75,15 +75,15 @@ class RayActors:
         if self._own:
             self._connect(address, actors)
         try:
-            self._gpus, count = float(gpus), actors or self._room(gpus)
-            self._setup = self._ray.put(CellPlayerSetup(dict(victims or {}), os.getcwd()))
-            self._actors = [self._new_actor() for _ in range(count)]
+            count, setup = actors or self._room(gpus), self._ray.put(CellPlayerSetup(dict(victims or {}), os.getcwd()))
+            # Ray starts an actor that is lost again, and sends it its task
+            again = {"max_restarts": -1, "max_task_retries": MOST_TRIES - 1}
+            kind = self._ray.remote(num_cpus=1, num_gpus=float(gpus), **again)(_Actor)
+            self._actors = [kind.remote(setup) for _ in range(count)]
         except BaseException:
             self.close()
             raise
-        self._running: dict[object, tuple[PlanCell, int]] = {}  # in the order of their submission
-        self._lost: list[PlanCell] = []
-        self._deaths: dict[int, int] = {}  # by the identity of a task
+        self._running: dict[object, tuple[PlanCell, Any]] = {}  # the task and its actor
 
     def _connect(self, address: str, actors: int | None) -> None:
         about = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
@@ -102,57 +102,29 @@ class RayActors:
             raise WorkerError(f"the Ray cluster has no room for an actor with {asked}: it has {dict(found)}")
         return room
 
-    def _new_actor(self) -> object:
-        kind = self._ray.remote(num_cpus=1, num_gpus=self._gpus)(_Actor)
-        return kind.remote(self._setup)
-
     def free(self) -> int:
-        """How many more tasks may be handed over now."""
-        return 0 if self._lost else IN_FLIGHT * len(self._actors) - len(self._running)
+        """How many more tasks may be handed over now: an actor has one, so that its death is the task's own."""
+        return len(self._actors) - len(self._running)
 
     def submit(self, task: PlanCell, tell: Tell | None = None) -> None:
-        """Hand a task to the actor that has the fewest."""
-        load = collections.Counter(actor for _, actor in self._running.values())
-        i = min(range(len(self._actors)), key=load.__getitem__)
-        self._running[self._actors[i].play.remote(task)] = (task, i)  # type: ignore[attr-defined]
+        """Hand a task to an actor that has none."""
+        busy = [actor for _, actor in self._running.values()]
+        actor = next(actor for actor in self._actors if actor not in busy)
+        self._running[actor.play.remote(task)] = task, actor
 
     def collect(self, seconds: float | None) -> list[Played[PlanCell, PlayedCell]]:
-        """What has ended; the tasks of an actor that is lost are played again, at most three times each."""
-        while self._lost:
-            self.submit(self._lost.pop())
-        if not self._running:
-            return []
-        done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds, fetch_local=True)
-        more = [ref for ref in self._running if ref not in done]
-        done += self._ray.wait(more, num_returns=len(more), timeout=0)[0] if more else []
+        """What has ended; a task whose actor is lost is played again, at most three times."""
         found: list[Played[PlanCell, PlayedCell]] = []
-        for ref in [ref for ref in self._running if ref in {*done}]:
-            if ref not in self._running:  # another task of its actor came first
-                continue
-            task, i = self._running[ref]
+        for ref in self._ray.wait([*self._running], timeout=seconds)[0] if self._running else []:
+            task, _ = self._running.pop(ref)
             try:
-                played = Played(task, self._ray.get(ref))
+                found.append(Played(task, self._ray.get(ref)))
             except self._ray.exceptions.RayActorError as error:
-                found += self._replace(i, error)
-                continue
+                lost = WorkerError(f"its actor was lost {MOST_TRIES} times: {error}")
+                found.append(Played(task, error=lost))
             except Exception as error:  # what cannot be sent back
-                played = Played(task, error=error)
-            del self._running[ref]
-            self._deaths.pop(id(task), None)  # another task may get its identity
-            found.append(played)
+                found.append(Played(task, error=error))
         return found
-
-    def _replace(self, i: int, error: Exception) -> list[Played[PlanCell, PlayedCell]]:
-        """A new actor for one that is lost; the first of its tasks was being played, the others were waiting."""
-        refs = [ref for ref, (_, actor) in self._running.items() if actor == i]
-        first, *waiting = [self._running.pop(ref)[0] for ref in refs]
-        self._actors[i] = self._new_actor()
-        self._lost += waiting
-        self._deaths[id(first)] = self._deaths.get(id(first), 0) + 1
-        if self._deaths[id(first)] >= MOST_TRIES:
-            return [Played(first, error=WorkerError(f"its actor was lost {MOST_TRIES} times: {error}"))]
-        self._lost.append(first)
-        return []
 
     def close(self) -> None:
         """End the actors, and a cluster that was started or connected to here."""
