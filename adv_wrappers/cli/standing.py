@@ -96,14 +96,13 @@ def attack_(
 
 @standing_.command("build")
 @click.argument("store", type=FOLDER)
-@click.option("--out", required=True, type=FOLDER, help="for standing.html and standing.md, and the pages of agents")
+@click.option("--out", required=True, type=FOLDER, help="for standing.html, and the pages of agents")
 def build_(store: Path, out: Path) -> None:
-    """Make the table of all agents of STORE, as a page and in Markdown, and the report's page of each."""
+    """Make the page of all agents of STORE, a table that sorts and filters, and the report's page of each."""
     from adv_wrappers.studies.report.article import check_target
     from adv_wrappers.studies.report.page import write_page
     from adv_wrappers.studies.standing.entry import read_entries
     from adv_wrappers.studies.standing.page import STANDING_PAGE, standing_page
-    from adv_wrappers.studies.standing.table import standing_table
     from adv_wrappers.utils.files import write
 
     entries, page = read_entries(store), out / STANDING_PAGE
@@ -112,5 +111,4 @@ def build_(store: Path, out: Path) -> None:
     for name, path in pages.items():
         write_page(store / name, out / path)
     write(page, standing_page(entries, pages))
-    write(out / "standing.md", ("\n\n".join(["# Standing", *standing_table(entries)]) + "\n").encode())
-    click.echo(f"wrote {page}, {out / 'standing.md'} and {len(entries)} pages in {out / 'agents'}")
+    click.echo(f"wrote {page} and {len(entries)} pages in {out / 'agents'}")

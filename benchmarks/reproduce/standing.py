@@ -22,7 +22,9 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,11 @@ from page import AGAIN, RESULTS, Data, Page, Results, load, prose, write
 
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation.statistics import caveat, mean_interval
+from adv_wrappers.evaluation.statistics import caveat, marked, mean_interval
 from adv_wrappers.studies.standing.budgets import StandingBudget, budget_of_environment
 from adv_wrappers.studies.standing.entry import ENTRY_FILE, AttackedMean, StandingEntry, ranked, read_entries
-from adv_wrappers.studies.standing.measure import Submission, add_attack, add_submission
-from adv_wrappers.studies.standing.page import STANDING_PAGE, standing_page
-from adv_wrappers.studies.standing.table import standing_table
+from adv_wrappers.studies.standing.measure import ATTACKS, Submission, add_attack, add_submission
+from adv_wrappers.studies.standing.page import STANDING_PAGE, figure_footnotes, standing_page
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.training.critic import train_critic
 from adv_wrappers.victims import environment_of, load_victim
@@ -58,7 +59,6 @@ ADDED: dict[str, dict[str, str | dict[str, Any]]] = {
     "saddpg-invertedpendulum-vanilla": {"robust-sarsa, ten starts": "robust-sarsa:keep=best,restarts=10"},
 }
 
-COLUMNS = 7  # of the standing's table that the page has
 CLAIMED = ("heuristic", "evasion", "strongest_attack")  # what the cards of others call the returns under attack
 ABOVE = {  # why more is left here than under the attack of the authors, and what was tried
     "saddpg-invertedpendulum-vanilla": (
@@ -215,10 +215,45 @@ def beside_authors(data: Data) -> list[str]:
     ]
 
 
-def without_details(paragraph: str) -> str:
-    """A table without its last columns, which the table that sorts has; other paragraphs as they are."""
-    lines = paragraph.split("\n") if paragraph.startswith("|") else []
-    return "\n".join(" | ".join(line.split(" | ")[:COLUMNS]) + " |" for line in lines) or paragraph
+def environments_of(entries: Sequence[StandingEntry]) -> list[str]:
+    """A table an environment, one line an agent; the table that sorts has more columns."""
+    head = ("agent", "no attack", "noise", "strongest attack leaves", "by", "attacks played", "certified")
+    parts = [f"{len(entries)} agents."]
+    for env, group in groupby(entries, lambda entry: entry.env_id):
+        rows = list(group)
+        lines = [head, ("---",) * len(head), *map(line_of, rows)]
+        parts += [
+            f"## {env}",
+            f"Budget: {rows[0].budget}. {rows[0].episodes} episodes of seed {rows[0].seed}.",
+            "\n".join("| " + " | ".join(line) + " |" for line in lines),
+            *(f"{note}." for note in figure_footnotes(rows)),
+        ]
+    return parts
+
+
+def line_of(entry: StandingEntry) -> Sequence[str]:
+    """The cells of an agent."""
+    worst, (own, added) = entry.strongest, entry.attacks_played
+    return (
+        entry.name,
+        mean_text(entry.clean) if entry.clean else "not played",
+        mean_text(entry.noise) if entry.noise else "not played",
+        mean_text(worst[1]) if worst else "not attacked yet",
+        f"`{worst[0]}`" if worst else "none",
+        f"{own} of {len(ATTACKS)}{f', {added} added' if added else ''}",
+        digits(entry.certificate.lower) if entry.certificate else "none",
+    )
+
+
+def mean_text(figures: AttackedMean) -> str:
+    """A mean with its interval, marked where that is none of 95%."""
+    interval = f"[{digits(figures.low)}, {digits(figures.high)}]"
+    return f"{digits(figures.mean)} {marked(interval, {'caveat': figures.caveat})}"
+
+
+def digits(value: float) -> str:
+    """A return by four digits, or all digits before the point."""
+    return f"{value:.4g}" if abs(value) < 10_000 else f"{value:.0f}"
 
 
 def suites_of(data: Data) -> list[str]:
@@ -241,8 +276,7 @@ def suites_of(data: Data) -> list[str]:
 def body(data: Data) -> list[str]:
     """The section."""
     link = f"[One table of all of them]({STANDING_PAGE}) sorts and filters, with claims, trainings, times and licences."
-    found = standing_table(entries_of(data))
-    tables = [without_details(part) for part in found[: found.index("## Why cells say none")]]
+    tables = environments_of(entries_of(data))
     none = "No certificate: there is none of continuous actions and hidden states; of images it takes hours."
     return [*prose(__doc__, 3), link, *tables, none, *beside_authors(data), *suites_of(data)]
 

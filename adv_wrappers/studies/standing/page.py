@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from adv_wrappers.evaluation.statistics import footnotes
+from adv_wrappers.rendering.text_table import grouped
 from adv_wrappers.studies.report.article import Figures, render
 from adv_wrappers.studies.standing.entry import StandingEntry
 from adv_wrappers.studies.standing.measure import ATTACKS
-from adv_wrappers.studies.standing.table import figure_footnotes, without_certificate
 from adv_wrappers.utils.parsing import duration
 
 STANDING_PAGE = "standing.html"  # the name of its file
@@ -55,3 +56,21 @@ def _figures(entries: Sequence[StandingEntry]) -> Figures:
     """How the returns of one environment are written."""
     shown = [one for entry in entries for one in (entry.clean, entry.strongest and entry.strongest[1]) if one]
     return Figures([one.mean for one in shown])
+
+
+def figure_footnotes(entries: Sequence[StandingEntry]) -> list[str]:
+    """What the mark of intervals that are none of 95% means, of the figures that a table shows of these entries."""
+    shown = [
+        {"episodes": one.episodes or entry.episodes, "caveat": one.caveat}
+        for entry in entries
+        for one in (entry.clean, entry.noise, entry.strongest and entry.strongest[1])
+        if one
+    ]
+    return footnotes(shown)
+
+
+def without_certificate(entries: Sequence[StandingEntry]) -> dict[str, str]:
+    """By the reason why there is none, the names of the agents that have no certificate."""
+    return grouped(
+        {entry.name: entry.no_certificate for entry in entries if not entry.certificate and entry.no_certificate}
+    )
