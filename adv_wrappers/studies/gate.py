@@ -169,44 +169,63 @@ def assert_robust(
     elif return_range is None:
         lowest = lowest_return(environment)
     stacks, left_out = _attacks(agent, environment, suite, eps, scale, within, attacks)
-    names = [stack.name for stack in stacks]
-    test = _SequentialTest(names, least, confidence, most_episodes, rare, lowest, highest)
-    root = np.random.SeedSequence(seed)
+    tried = [_Tried(stack) for stack in stacks]
+    test = _SequentialTest(tried, least, confidence, most_episodes, rare, lowest, highest)
+    root, warned = np.random.SeedSequence(seed), False
     where = f"adv.evaluate({agent.ref or victim!r}, {env!r}, [{{}}], episodes=1)"
-    batch, warned = _FIRST, False
-    while True:
-        undecided = [i for i, above in enumerate(test.above) if not above]
+    while open_ := test.undecided:
         left = None if budget_s is None else _SPENT * budget_s - (time.perf_counter() - began)
         batch = test.batch(left)
         if batch < 1:
             raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
         (look_seed,) = root.spawn(1)[0].generate_state(1).tolist()
         how = Episodes(batch, look_seed, num_envs, distances=(), metrics=() if metric is None else (metric,))
-        evaluator = Evaluator(agent, environment, [stacks[i] for i in undecided], how)
+        evaluator = Evaluator(agent, environment, [one.stack for one in open_], how)
         with closing(evaluator), one_thread():
-            for place, i in enumerate(undecided):
+            for place, one in enumerate(open_):
                 started = time.perf_counter()
                 row = evaluator.play([place])[place]
                 for sentence in () if warned else row.environment_notes.values():
                     warnings.warn(sentence, stacklevel=3)
                 warned = True
-                values = row.returns if metric is None else row.metrics[metric]
-                test.add(i, values, evaluator.seeds, time.perf_counter() - started)
-                if test.below(i):
-                    raise NotRobust(_broken(test.verdict(i), test, where))
+                one.add(row.returns if metric is None else row.metrics[metric], evaluator.seeds)
+                one.seconds = (time.perf_counter() - started) / batch
+                if test.claim.refuted_by(one.returns):
+                    raise NotRobust(_broken(test.verdict(one), test, where))
                 if budget_s is not None and time.perf_counter() - began > budget_s:
                     raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
         test.end_look()
-        if all(test.above):
-            verdicts = tuple(test.verdict(i) for i in range(len(stacks)))
-            return Robust(verdicts, time.perf_counter() - began, left_out)
+    return Robust(tuple(map(test.verdict, tried)), time.perf_counter() - began, left_out)
+
+
+@dataclass
+class _Tried:
+    """What was seen of one attack so far.
+
+    Attributes:
+        stack: the attack.
+        returns, seeds: of its episodes.
+        seconds: of an episode, in the last look.
+        above: whether its mean is shown to lie at or above what is asked for.
+    """
+
+    stack: ThreatStack
+    returns: list[float] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    above: bool = False
+
+    def add(self, returns: Sequence[float], seeds: Sequence[int]) -> None:
+        """The episodes of a look."""
+        self.returns += returns
+        self.seeds += seeds
 
 
 class _SequentialTest:
-    """The returns so far, and what they decide.
+    """How many episodes the next look has, and what the returns so far decide.
 
     Args:
-        names: of the attacks.
+        tried: the attacks.
         min_return, confidence: what is asked for.
         most: episodes of each attack.
         rare: the share of episodes that equal ones must not have missed, where their range is not known.
@@ -215,7 +234,7 @@ class _SequentialTest:
 
     def __init__(
         self,
-        names: Sequence[str],
+        tried: Sequence[_Tried],
         min_return: float,
         confidence: float,
         most: int,
@@ -223,53 +242,38 @@ class _SequentialTest:
         lowest: float | None = None,
         highest: float | None = None,
     ) -> None:
-        self.names = names
-        self.looks = [
-            min(LEAST_EPISODES * 2**i, most) for i in range(max(math.ceil(math.log2(most / LEAST_EPISODES)), 0) + 1)
-        ]
-        self.claim = RobustnessClaim(
-            min_return, confidence, len(self.looks) + _LAST_LOOKS, len(names), rare, lowest, highest
-        )
-        self.returns: list[list[float]] = [[] for _ in names]
-        self.seeds: list[list[int]] = [[] for _ in names]
-        self.seconds = [0.0] * len(names)  # of an episode, in the last batch
-        self.above = [False] * len(names)
+        count = max(math.ceil(math.log2(most / LEAST_EPISODES)), 0) + 1
+        self.tried, self.looks = tried, [min(LEAST_EPISODES * 2**i, most) for i in range(count)]
+        self.claim = RobustnessClaim(min_return, confidence, count + _LAST_LOOKS, len(tried), rare, lowest, highest)
         self.done, self.last = 0, 0  # episodes of those that are undecided, and looks that time cut short
+
+    @property
+    def undecided(self) -> list[_Tried]:
+        """The attacks whose mean is not shown to be high enough."""
+        return [one for one in self.tried if not one.above]
 
     def batch(self, left: float | None) -> int:
         """Episodes of the next look for each attack that is undecided; 0 where there are none, or no time."""
         if self.done == 0:
             return _FIRST
-        following = [look for look in self.looks if look > self.done]
-        wanted = following[0] - self.done if following else 0
-        each = sum(s for s, above in zip(self.seconds, self.above, strict=True) if not above)
+        wanted = next((look - self.done for look in self.looks if look > self.done), 0)
+        each = sum(one.seconds for one in self.undecided)
         if left is None or wanted * each <= left:
             return wanted
         self.last += 1
         return int(left / each) if self.last <= _LAST_LOOKS else 0
 
-    def add(self, i: int, returns: Sequence[float], seeds: Sequence[int], seconds: float) -> None:
-        """The episodes of a look of one attack."""
-        self.returns[i] += returns
-        self.seeds[i] += seeds
-        self.seconds[i] = seconds / len(returns)
-
     def end_look(self) -> None:
         """Judge the attacks whose mean may lie at or above what is asked for."""
-        self.done = max(self.done, *(len(of) for of, above in zip(self.returns, self.above, strict=True) if not above))
-        for i, returns in enumerate(self.returns):
-            self.above[i] = self.above[i] or self.claim.shown_by(returns)
+        self.done = max(len(one.returns) for one in self.undecided)
+        for one in self.undecided:
+            one.above = self.claim.shown_by(one.returns)
 
-    def below(self, i: int) -> bool:
-        """Whether an attack's mean lies below what is asked for."""
-        return self.claim.refuted_by(self.returns[i])
-
-    def verdict(self, i: int) -> AttackVerdict:
+    def verdict(self, one: _Tried) -> AttackVerdict:
         """What was seen of an attack."""
-        returns = self.returns[i]
-        low, high = self.claim.interval(returns)
-        worst = self.seeds[i][int(np.argmin(returns))]
-        return AttackVerdict(self.names[i], float(np.mean(returns)), low, high, len(returns), worst)
+        low, high = self.claim.interval(one.returns)
+        worst, mean = one.seeds[int(np.argmin(one.returns))], float(np.mean(one.returns))
+        return AttackVerdict(one.stack.name, mean, low, high, len(one.returns), worst)
 
 
 def _budget(given: float | None) -> float | None:
@@ -330,9 +334,10 @@ def _broken(verdict: AttackVerdict, test: _SequentialTest, where: str) -> str:
 
 def _undecided(test: _SequentialTest, budget_s: float | None, spent: float) -> str:
     """Why there is no verdict, and what there is."""
-    open_ = [i for i, above in enumerate(test.above) if not above and test.returns[i]]
-    seen = "; ".join(f"{test.verdict(i)}: {test.claim.why_open(test.returns[i])}" for i in open_)
-    alone = LEAST_EPISODES * sum(seconds for seconds, above in zip(test.seconds, test.above, strict=True) if not above)
+    open_ = [one for one in test.undecided if one.returns]
+    seen = "; ".join(f"{test.verdict(one)}: {test.claim.why_open(one.returns)}" for one in open_)
+    alone = LEAST_EPISODES * sum(one.seconds for one in open_)
     why = f"after {test.done} episodes" if budget_s is None else f"after {spent:.1f} of {budget_s:g} s"
-    more = f"; {LEAST_EPISODES} episodes of each take about {alone:.1f} s" if test.done < LEAST_EPISODES else ""
+    few = any(len(one.returns) < LEAST_EPISODES for one in open_)
+    more = f"; {LEAST_EPISODES} episodes of each take about {alone:.1f} s" if few else ""
     return f"undecided {why}{more}: whether at least {number_text(test.claim.min_return)} are left is not shown. {seen}"

@@ -9,7 +9,8 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.errors import NotRobust, SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.studies.gate import BUDGET_VARIABLE, _SequentialTest, assert_robust
+from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN
+from adv_wrappers.studies.gate import BUDGET_VARIABLE, _SequentialTest, _Tried, assert_robust
 from tests.episodes import short_episodes_of
 from tests.evaluation.agents import balancing, make_short, short
 from tests.every_case import every_case
@@ -103,17 +104,25 @@ def test_pytest_shows_the_line_of_the_test_alone(pytester):
     assert "NotRobust: fgsm:eps=0.5 leaves" in shown and "in assert_robust" not in shown and "budget_s" not in shown
 
 
+def sequential(attacks: int, min_return: float) -> _SequentialTest:
+    return _SequentialTest([_Tried(CLEAN_RUN) for _ in range(attacks)], min_return, 0.95, 320)
+
+
+def broken(test: _SequentialTest) -> bool:
+    return any(test.claim.refuted_by(one.returns) for one in test.tried)
+
+
 def test_verdicts_are_wrong_no_more_often_than_asked_for():
     """On returns with the worst case known, at its mean, where either verdict is wrong half of the time at most."""
     draw, wrong = np.random.default_rng(0), 0
     for _ in range(150):
-        test = _SequentialTest(["a", "b"], 2.5, 0.95, 320)
+        test = sequential(2, 2.5)
         verdict = None
         for look in test.looks:
-            for i in range(2):
-                test.add(i, draw.binomial(5, 0.5, look - len(test.returns[i])).tolist(), [0], 1.0)
+            for one in test.tried:
+                one.add(draw.binomial(5, 0.5, look - len(one.returns)).tolist(), [0])
             test.end_look()
-            verdict = "fails" if test.below(0) or test.below(1) else "passes" if all(test.above) else None
+            verdict = "fails" if broken(test) else None if test.undecided else "passes"
             if verdict is not None:
                 break
         wrong += verdict is not None
@@ -128,10 +137,11 @@ def test_a_call_ends_with_its_time():
 
 
 def test_a_look_is_cut_to_the_time_that_is_left():
-    test = _SequentialTest(["a", "b"], 2.5, 0.95, 320)
+    test = sequential(2, 2.5)
     assert test.batch(100.0) == 1
-    for i in range(2):
-        test.add(i, [2.0], [0], 0.5)
+    for one in test.tried:
+        one.add([2.0], [0])
+        one.seconds = 0.5
     test.end_look()
     assert test.batch(100.0) == 9 and test.batch(4.0) == 4 and test.batch(1.0) == 1 and test.batch(1.0) == 0
 
@@ -167,13 +177,13 @@ def test_the_range_of_returns_decides_sooner():
 def test_a_task_that_is_seldom_won_is_not_failed_for_its_first_losses(chance, asked):
     draw, failed = np.random.default_rng(0), 0
     for _ in range(100):
-        test = _SequentialTest(["a", "b", "c"], asked, 0.95, 320)
+        test = sequential(3, asked)
         for look in test.looks:
-            for i in range(3):
-                test.add(i, draw.binomial(1, chance, look - len(test.returns[i])).tolist(), [0], 1.0)
+            for one in test.tried:
+                one.add(draw.binomial(1, chance, look - len(one.returns)).tolist(), [0])
             test.end_look()
-            failed += any(map(test.below, range(3)))
-            if any(map(test.below, range(3))) or all(test.above):
+            failed += broken(test)
+            if broken(test) or not test.undecided:
                 break
     assert failed <= 0.05 * 100
 
