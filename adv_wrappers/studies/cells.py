@@ -341,16 +341,11 @@ class _GridExpansion:
         """
         grid, found = self.grid, dict[str, Threat | AttackRecipe]()
         for budget in (grid.budgets or (None,)) if grid.suite is not None else ():
-            setting = AttackSetting(
-                victim,
-                environment,
-                budget_of(budget),
-                quantize=grid.quantize,
-                train=grid.train,
-                steps=grid.steps,
-                training=grid.training,
-                num_envs=grid.num_envs,
+            # what is trained, and under which budget; an entry has its own
+            trained = AttackRecipe(
+                "", budget, None, grid.train, grid.steps, grid.training_seed, grid.training, grid.num_envs
             )
+            setting = trained.setting(victim, environment, grid.how(0))
             entries, reasons = entries_that_apply(grid.suite or (), setting)
             if grid.timings:
                 reasons |= {entry.name: _UNTIMED for entry in entries if entry.per_episodes}
@@ -362,8 +357,7 @@ class _GridExpansion:
                 made: Threat | AttackRecipe
                 own = None if entry in SUITES["action"] and setting.within("action") == Valid() else budget
                 if entry.trains(setting):
-                    training = (grid.steps, grid.training_seed, grid.training, grid.num_envs)
-                    made = AttackRecipe(entry.name, own, timing, True, *training)
+                    made = replace(trained, entry=entry.name, budget=own, when=timing)
                 elif entry.per_episodes:
                     made = AttackRecipe(entry.name, own, timing)
                 else:
