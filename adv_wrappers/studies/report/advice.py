@@ -60,9 +60,7 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     how = "under attacks of" if training.by in ADVERSARIES else "by a loss against every error of"
     tried = [*dict.fromkeys(training.tried)]
     known = f" ({' and '.join(tried)} {'was' if len(tried) == 1 else 'were'} tried before)" if tried else ""
-    what += (
-        f" {how} {size}, {training.by}{known}; {STEPS:,} steps, fewer with --steps; the command says how long they take"
-    )
+    what += f" {how} {size}, {training.by}{known}; {_price(training)} (fewer with --steps)"
     steps.append(NextStep(what, shlex.join([*_training_words(training, same, eps, scale), "--out", str(hardened)])))
     # the same episodes, and as much time: what the two reports say can then be compared
     what, same = "Then make the report of the hardened agent", [*env, "--victim", f"card:{hardened}", *seed]
@@ -151,3 +149,10 @@ def _free_names(beside: Path) -> tuple[Path, Path, Path, Path]:
         if not any(os.path.lexists(path) for path in (agent, after, page, before)):
             return agent, after, page, before
     raise AssertionError
+
+
+def _price(training: AdvisedTraining) -> str:
+    """What the training takes, as far as it is known."""
+    if training.seconds is None:
+        return f"{STEPS:,} steps, and the command says after the first rollout how long they take"
+    return f"{STEPS:,} steps take about {duration(STEPS * training.seconds)} on this machine"

@@ -34,7 +34,7 @@ from adv_wrappers.studies.report.choices import CertifiedReturn
 from adv_wrappers.studies.report.eps_search import NO_LOSS, EpsSweep, broken_eps, half_return, strongest_by_eps
 from adv_wrappers.studies.report.film import write_film, write_stills
 from adv_wrappers.studies.report.folder import ReportFolder
-from adv_wrappers.studies.report.hardening import advised_training
+from adv_wrappers.studies.report.hardening import advised_training, training_step_seconds
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges
 from adv_wrappers.studies.report.trials import Trial, TrialPlayer, one_feature
 from adv_wrappers.studies.report.verdict import SOME_LOSS, is_whole
@@ -85,7 +85,8 @@ _SEARCHED = 3  # eps of a wide search, those around which the return falls first
 # shares of the time that is left
 _CHEAP_SHARE, _STRONG_SHARE, _FIRST_SHARE, _TRY_SHARE = 0.3, 0.6, 0.75, 0.6  # sweeps; searches in and eps of these
 _CERTIFIED_SHARE, _FEATURES_SHARE, _SEARCH_SHARE, _TRAINING_SHARE = 0.15, 0.25, 0.5, 0.8
-_LEAST_SEARCH, _LEAST_TRAINING = 1.5, 90.0  # seconds
+_PRICE_SHARE, _PRICE_SECONDS = 0.25, 30.0  # of the time that is left, and at most, to time a training
+_LEAST_SEARCH, _LEAST_TRAINING, _LEAST_PRICE = 1.5, 90.0, 5.0  # seconds
 
 _CERTIFICATES = 4  # at most, from the smallest eps of the sweep, divided by _CERTIFIED_BELOW, on
 _CERTIFIED_BELOW, _CERTIFIED_STEP = 50.0, 4.0
@@ -140,13 +141,15 @@ class Agenda:
         before = folder.before
         self.certificates, self.frames, self.film = [*before.certificates], before.frames, before.film
         self.advised = advised_training(victim, environment, folder.path.parent, folder.seed)
+        if before.training.by == self.advised.by:
+            self.advised = replace(self.advised, seconds=before.training.seconds)
         self._no_search: str | None = ""  # why whole episodes cannot be searched; "" before that is known
 
     def play(self, between: Callable[[], None]) -> None:
         """Play everything, until the time is over; ``between`` is called after each section."""
         for section in (
             partial(self._errors, self.ranges), self._strongest_first, self._other_parts, self._certify,
-            self._changes_of_images, self._single_features, self._some_steps, self._actions,
+            self._price_of_hardening, self._changes_of_images, self._single_features, self._some_steps, self._actions,
             self._faults, self._dynamics, partial(self._sweep_others, _FIRST_POINTS), self._search, self._train,
             self._sweep_others,
         ):  # fmt: skip
@@ -594,6 +597,20 @@ class Agenda:
             if share.passed or not is_whole(lower, clean):
                 return
             eps *= _CERTIFIED_STEP
+
+    def _price_of_hardening(self) -> None:
+        """What a step of the training takes that will be advised, where the agent loses something."""
+        focus, advised = self.focus, self.advised
+        if focus is None or not self._takes(self.strongest[focus].mean, NO_LOSS):
+            return
+        until = Deadline(min(_PRICE_SECONDS, _PRICE_SHARE * self.deadline.left))
+        if advised.by and advised.seconds is None and self.victim.ref is not None and until.left >= _LEAST_PRICE:
+            self._let_go()
+            self.tell(f"what a training against this takes ({advised.by})")
+            seconds = training_step_seconds(
+                advised.by, self.victim, self.environment, self.budget(focus), until, self.num_envs
+            )
+            self.advised = replace(advised, seconds=seconds)
 
     def _train(self) -> None:
         """An adversary that is trained in the time that is left, after a short one that tells how long a step takes."""

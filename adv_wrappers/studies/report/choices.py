@@ -82,6 +82,7 @@ class AdvisedTraining:
         tried: what hardened the agent, or one that was trained from it, already, in this order.
         most: the largest eps that it should have, or None.
         algorithm, rewards, gamma: those that the agent learned with by its card; "" or None where it does not say.
+        seconds: of one of its steps, measured; or None.
         begins_with: where the agent earns much less without an attack than the one that it was trained from, the
             reference of that one, which the training is to begin with; else "".
         scale: what its eps is multiplied by then, a feature; None is one for all.
@@ -95,6 +96,7 @@ class AdvisedTraining:
     algorithm: Literal["", "ppo", "a2c", "dqn", "recurrent-ppo"] = ""
     rewards: Literal["", "normalized", "clipped", "raw"] = ""
     gamma: float | None = None
+    seconds: float | None = None
     begins_with: str = ""
     scale: tuple[float, ...] | None = None
     report: str = ""
@@ -190,8 +192,6 @@ def read_choices(folder: Path) -> ReportChoices:
         if (found := data.pop("schema", SCHEMA)) != SCHEMA:
             raise ValueRangeError(f"it has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it")
         data.pop("eps", None)  # which other releases repeated here; the rows have them
-        if isinstance(training := data.get("training"), dict):
-            training.pop("seconds", None)  # of one of its steps, which they measured
         choices: ReportChoices = value_of(ReportChoices, data)
         _place(choices, "film", folder.resolve())
         for frame in choices.frames:

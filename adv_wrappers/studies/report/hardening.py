@@ -1,17 +1,20 @@
-"""Which training a report advises to harden an agent by, and what was tried already."""
+"""Which training a report advises to harden an agent by, what was tried already, and what a step of it takes."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
+from adv_wrappers.core.budgets import Linf
 from adv_wrappers.environments.environment import Environment, json_value
 from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.registry import Rewards
-from adv_wrappers.studies.report.choices import CHOICES_FILE, AdvisedTraining, HardenedBy, read_choices
+from adv_wrappers.studies.report.choices import ADVERSARIES, CHOICES_FILE, AdvisedTraining, HardenedBy, read_choices
 from adv_wrappers.training.method import Tried, hardened_before, learned_as, tried_in
+from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.reading import read_json
 from adv_wrappers.victims.victim import Victim
 
@@ -19,6 +22,9 @@ _RECURRENT: tuple[HardenedBy, ...] = ("max-diff", "pa-ad")  # no loss has bounds
 _Q: tuple[HardenedBy, ...] = ("radial", "sa", "car", "max-diff")
 _IMAGES: tuple[HardenedBy, ...] = ("radial", "sa", "max-diff")
 _POLICIES: tuple[HardenedBy, ...] = ("wocar", "sa", "radial", "pa-ad")
+_ROWS = 32  # environments, as many as train-agent has
+_ROLLOUTS, _STEPS, _LEAST = 4, 8, 128  # of the training that is timed, and the steps of each environment and of all
+# together in one, at the least
 _MOST_FOLDERS = 100  # beside the report that are looked into
 
 
@@ -75,6 +81,55 @@ def advised_training(
         scale=scale,
         report=_report_beside(beside, known, environment, seed) if ref and beside and environment else "",
     )
+
+
+def training_step_seconds(
+    by: str, victim: Victim, environment: Environment, within: Linf, deadline: Deadline, rows: int | None = None
+) -> float | None:
+    """Seconds of a step of the training that is advised, measured on a few short rollouts of it.
+
+    The rollouts are the first of a training that is as short as they are, so that what grows in the course of one, such
+    as the share of eps that a loss is over, has grown. What checkpoints take, some hundredths, is not counted.
+
+    Args:
+        by, within: the training and its budget.
+        victim, environment: with what it begins, and where.
+        deadline: when to give up.
+        rows: environments side by side; None takes as many as train-agent.
+
+    Returns:
+        None where there was no time for it, or the training cannot begin.
+    """
+    rows = rows or _ROWS
+    each = max(_STEPS, _LEAST // rows)  # steps of an environment in a rollout
+    told = list[tuple[int, float]]()  # steps, and the time at which a rollout began after so many
+
+    def rollout(steps: int) -> None:
+        deadline.check()
+        told.append((steps, time.perf_counter()))
+        # the rest, and the episodes of its checkpoint, would tell nothing more
+        if steps >= (_ROLLOUTS - 1) * each * rows:
+            raise OutOfTime
+
+    try:
+        from adv_wrappers.training.agent import train_agent
+
+        q = victim.kind == "q"
+        short: dict[str, Any] = {"learning_starts": rows} if q else {"n_steps": each}
+        adversary: dict[str, Any] = {"adversary_settings": {"n_steps": each}} if by == "pa-ad" else {}
+        train_agent(
+            environment, by if by in ADVERSARIES else None, steps=_ROLLOUTS * each * rows, num_envs=rows, victim=victim,
+            robust=None if by in ADVERSARIES else by, within=within, phase=each * rows, checks=1, episodes=1,
+            settings=short, on_steps=rollout, **adversary,
+        )  # fmt: skip
+    except OutOfTime:
+        pass
+    except Exception:  # of whatever so many environments raise, or a library that is not there: the report goes on
+        return None
+    if len(told) < 3:
+        return None
+    (first, began), (last, ended) = told[1], told[-1]  # the first rollout prepares what all others use
+    return (ended - began) / (last - first)
 
 
 def _tried_beside(folder: Path, fingerprint: str) -> list[Tried]:

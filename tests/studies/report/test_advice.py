@@ -53,6 +53,12 @@ def test_the_environment_and_the_file_of_the_agent_are_those_of_the_report(folde
     assert both.startswith("adv-wrappers report x ") and "--make gymnasium:make --trust" in both
 
 
+def test_its_price_stands_in_the_advice(folder: Path) -> None:
+    (known, *_), (unknown, *_) = (advised(folder, **more) for more in ({"seconds": 0.0024}, {}))
+    assert "1,000,000 steps take about 40 min on this machine" in known.what and "--steps 1000000" in known.command
+    assert "1,000,000 steps, and the command says after the first rollout how long they take" in unknown.what
+
+
 def test_what_was_tried_is_said_and_the_size_is_no_larger_than_it_should_be(folder: Path) -> None:
     first = advised(folder, tried=["wocar", "sa"], most=0.05)[0]
     assert "(wocar and sa were tried before)" in first.what and "every error of a smaller size, radial" in first.what

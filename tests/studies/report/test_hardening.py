@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 import adv_wrappers as adv
+from adv_wrappers.core.budgets import Linf
 from adv_wrappers.environments.environment import json_value
 from adv_wrappers.studies.report.choices import ReportChoices, write_choices
-from adv_wrappers.studies.report.hardening import advised_training
+from adv_wrappers.studies.report.hardening import advised_training, training_step_seconds
+from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.victims.victim import Victim
 from tests.every_case import every_case
 
@@ -145,3 +147,13 @@ def test_trainings_that_failed_beside_the_report_make_the_next_one_smaller(tmp_p
 def test_a_card_of_another_hand_is_only_read(training: Any) -> None:
     found = advised_training(with_training(adv.load_victim("zoo:cartpole-a2c"), **training))
     assert found.by in ("wocar", "sa") and {*found.tried} <= {"wocar", "radial"} and not found.begins_with
+
+
+@pytest.mark.parametrize("by", ["radial", "max-diff"])
+def test_a_step_is_timed(by: str) -> None:
+    agent = adv.load_victim("zoo:cartpole-dqn")
+    environment = adv.Environment.of("CartPole-v1", agent)
+    seconds = training_step_seconds(by, agent, environment, Linf(0.1), Deadline(None))
+    assert seconds is not None and seconds > 0
+    assert training_step_seconds(by, agent, environment, Linf(0.1), Deadline(0)) is None
+    assert training_step_seconds(by, agent, adv.Environment.of("Acrobot-v1", None), Linf(0.1), Deadline(None)) is None
