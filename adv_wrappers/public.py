@@ -28,6 +28,7 @@ from adv_wrappers.evaluation.searches.worst_dynamics import worst_dynamics
 from adv_wrappers.studies import Plan, run, run_suite
 from adv_wrappers.studies.gate import assert_robust
 from adv_wrappers.studies.report.report import report
+from adv_wrappers.studies.robot import robot_report
 from adv_wrappers.threats import all_attacks
 from adv_wrappers.threats.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.threats.presets import presets, threat
@@ -111,7 +112,8 @@ __all__ = [
     "ScheduleBudget", "ScheduleBudgetCallback", "SingleAgentEnv", "SmoothSchedule", "Sparse", "Strategic",
     "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate", "assert_robust", "backdoor_rate", "certify",
     "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_rllib", "from_sb3", "from_torchscript",
-    "imitate", "load_victim", "presets", "register", "report", "resilience", "robustness", "run", "run_suite",
+    "imitate", "load_victim", "presets", "register", "report", "resilience", "robot_report", "robustness", "run",
+    "run_suite",
     "save_card", "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics", "train_opponent",
     "worst_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),

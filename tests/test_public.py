@@ -41,7 +41,8 @@ VICTIMS = {
 RUNS = {
     "Environment", "Episodes", "Plan", "Report", "aggregate", "assert_robust", "backdoor_rate", "certify",
     "certify_smoothed",
-    "evaluate", "imitate", "register", "report", "resilience", "run", "run_suite", "robustness", "train_adversary",
+    "evaluate", "imitate", "register", "report", "resilience", "robot_report", "run", "run_suite", "robustness",
+    "train_adversary",
     "train_agent",
     "train_critic", "train_dynamics", "train_opponent", "worst_dynamics",
 }  # fmt: skip

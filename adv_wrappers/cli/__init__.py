@@ -1,7 +1,7 @@
 """The command line, also as ``python -m adv_wrappers``.
 
-``adv-wrappers certify | demo | evaluate | imitate | look | plot | report | resilience | robustness | run | standing |
-suite | threats | train-adversary | train-agent | train-critic | train-dynamics | victims``
+``adv-wrappers certify | demo | evaluate | imitate | look | plot | report | resilience | robot | robustness | run |
+standing | suite | threats | train-adversary | train-agent | train-critic | train-dynamics | victims``
 """
 
 from adv_wrappers.cli import (
@@ -14,6 +14,7 @@ from adv_wrappers.cli import (
     plot,
     report,
     resilience,
+    robot,
     standing,
     suite,
     train,
@@ -31,6 +32,7 @@ __all__ = [
     "plot",
     "report",
     "resilience",
+    "robot",
     "standing",
     "suite",
     "train",

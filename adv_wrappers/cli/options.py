@@ -107,11 +107,30 @@ SPELLED: dict[str, dict[str, Any]] = {
     "attacks": {"type": str, "flag": "--attack", "multiple": True, "callback": _none_if_empty},
     "metrics": {"type": str, "flag": "--metric", "multiple": True},
     "out": {"type": FOLDER},
+    "sensors": {
+        "type": Text(_read_arguments, "text"),
+        "help": "where velocity, gyro, gravity, joints, joint_speeds and command stand: gyro=3:6,joints=9:21; None "
+        "takes what the environment says",
+    },
     "tensorboard": {"type": FOLDER, "callback": _needs_tensorboard},
 }  # fmt: skip
 
 
-def load_agent(given: dict[str, Any], device: str | None = None) -> Any:
+# of commands whose victim may be a file that knows no spaces, which then takes those of ENV
+_FILES = ("onnx", "torchscript")
+VICTIM_FILE = {
+    "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip, rllib:FOLDER, onnx:FILE or torchscript:FILE",
+    "shell_complete": complete_victim("card", "sb3", "rllib", *_FILES),
+}
+TRUST_FILE = {"help": "run the code in sb3:FILE.zip, rllib:FOLDER and --stats, or the program in a TorchScript file"}
+KIND = click.option(
+    "--kind",
+    type=click.Choice(["q", "logits", "mean", "gaussian", "action"]),
+    help="what an ONNX or TorchScript file returns  [default: mean, of continuous actions]",
+)
+
+
+def load_agent(given: dict[str, Any], device: str | None = None, env: str | None = None) -> Any:
     """The victim that ``--victim`` names, with ``--trust``, ``--stats`` and ``--select``; None where none is named.
 
     An adversary in a folder names its victim by reference. Where this file is trusted, it is found there again until
@@ -120,10 +139,12 @@ def load_agent(given: dict[str, Any], device: str | None = None) -> Any:
     Args:
         given: what the command was given, from which these options are taken.
         device: the device that it is loaded onto, None for the CPU.
+        env: the environment, whose spaces a victim in a file takes; None for commands without ``--kind``.
     """
     from adv_wrappers.victims import load_victim
     from adv_wrappers.victims.references import trusted_reference
 
+    kind = given.pop("kind", None)
     ref, how = given.pop("victim"), {name: given.pop(name) for name in ("trust", "stats", "select") if name in given}
     if ref is None:
         if how["trust"] or how["stats"] is not None:
@@ -131,10 +152,34 @@ def load_agent(given: dict[str, Any], device: str | None = None) -> Any:
                 f"{'--trust' if how['trust'] else '--stats'} is for the file of --victim, which is not given"
             )
         return None
+    if env is not None and ref.partition(":")[0] in _FILES:
+        return _from_file(ref, env, kind, given, **how)
+    if kind is not None:
+        raise click.UsageError("--kind goes with onnx:FILE and torchscript:FILE")
     victim = load_victim(ref, device=device or "cpu", **how)
     if how["trust"]:
         click.get_current_context().with_resource(trusted_reference(victim))
     return victim
+
+
+def _from_file(ref: str, env: str, kind: Any, given: Mapping[str, Any], trust: bool, stats: object, select: Any) -> Any:
+    """The victim in an ONNX or TorchScript file, with the spaces of the environment."""
+    if stats is not None:
+        raise click.UsageError("--stats goes with sb3:FILE.zip")
+    from gymnasium import spaces
+
+    from adv_wrappers.environments.environment import Environment
+    from adv_wrappers.victims import from_onnx, from_torchscript
+
+    made = Environment(env, given["env_kwargs"], given["make"])()
+    made.close()
+    seen, acted = made.observation_space, made.action_space
+    if kind is None and not isinstance(acted, spaces.Box):
+        raise click.UsageError(f"{ref} does not say what it returns: give --kind")
+    where, _, path = ref.partition(":")
+    if where == "onnx":
+        return from_onnx(path, seen, acted, kind or "mean", select=select or "mode")
+    return from_torchscript(path, seen, acted, kind or "mean", select=select or "mode", trust=trust)
 
 
 def was_given(*names: str) -> bool:

@@ -36,7 +36,12 @@ class PhysicalParameters(KeepsItself):
 
     Attributes:
         values: as they are now, float64 ``[n]``.
+        mass: of all bodies, kilograms; None where it is not known.
+        servos: whether actuators are controllers with a stiffness, and no plain motors.
     """
+
+    mass: float | None = None
+    servos = False
 
     def __init__(self, space: ParameterSpace) -> None:
         self.space = space
@@ -87,11 +92,13 @@ def _put(parameters: PhysicalParameters, values: Floats) -> None:
 # Factors of a body's mass (and of its inertia with it, as of a denser body) and of its inertia alone, of a geom's
 # three frictions, of a joint's damping, of gravity, of what an actuator makes of its control (``gain``: the force of a
 # motor, the stiffness of a position servo), and of the largest force that it has (``torque``). Beside them stand loads
-# in kilograms at the centres of mass of bodies, dry friction of joints (``frictionloss``) in N m or N, a slope that
-# rises along x and along y, in degrees, forces on bodies in newtons at their centres of mass (``xfrc_applied``), and
-# wind in metres a second, where the medium is denser than nothing. A contact has the larger friction of its two geoms,
-# so ``at="friction"`` means all of them. On a slope gravity is tilted, and the ground stays: what an environment
+# at the centres of mass of bodies, in kilograms, dry friction of driven joints (``frictionloss``), in N m or N, a slope
+# that rises along x and along y, in degrees, forces on bodies in newtons at their centres of mass (``xfrc_applied``),
+# and wind in metres a second, where the medium is denser than nothing. A contact has the larger friction of its two
+# geoms, so ``at="friction"`` means all of them. On a slope gravity is tilted, and the ground stays: what an environment
 # computes from the world's axes, such as heights, is then relative to the ground.
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -121,7 +128,8 @@ class MujocoParameters(PhysicalParameters):
         self._owner, model = owner, _pointer(owner.model)
         bodies = [i for i in range(model.nbody) if model.body_mass[i] > 0]
         damped = [i for i in range(model.njnt) if _damping(model, i).any()]
-        moved = [i for i in range(model.njnt) if model.jnt_type[i] in _ONE_AXIS]
+        driven = {int(model.actuator_trnid[i, 0]) for i in range(model.nu) if model.actuator_trntype[i] in _AT_JOINT}
+        moved = [i for i in sorted(driven) if model.jnt_type[i] in _ONE_AXIS]
         limited = [i for i in range(model.nu) if _is_limited(model, i)]
         self._bodies, self._joints = np.array(bodies, np.intp), np.array(damped, np.intp)
         self._moved, self._limited = model.jnt_dofadr[moved].astype(np.intp), np.array(limited, np.intp)
@@ -149,6 +157,7 @@ class MujocoParameters(PhysicalParameters):
             parameters += [Parameter(name, *about) for name in found]
             self._parts[group] = slice(start, start := start + len(found) * about[-1])
         self._own: dict[str, Array] = {name: getattr(model, name).copy() for name in _WRITTEN}
+        self.mass, self.servos = float(model.body_mass.sum()), bool(model.actuator_biasprm.any())
         self._gravity: Floats = model.opt.gravity.copy()
         self._wind: Floats = model.opt.wind.copy()
         super().__init__(ParameterSpace(parameters))
@@ -407,6 +416,8 @@ class _Joined(PhysicalParameters):
         self._each, starts = tuple(parts), np.cumsum([0, *(len(part.values) for part in parts)]).tolist()
         self._slices = [slice(*ends) for ends in itertools.pairwise(starts)]
         super().__init__(ParameterSpace([one for part in parts for one in part.space.parameters]))
+        self.mass = next((part.mass for part in parts if part.mass is not None), None)
+        self.servos = any(part.servos for part in parts)
 
     def _parts(self, *values: Any) -> Iterator[tuple[Any, ...]]:
         return ((part, *(each[where] for each in values)) for part, where in zip(self._each, self._slices, strict=True))
@@ -426,9 +437,6 @@ class _Joined(PhysicalParameters):
 
     def fault(self) -> str:
         return next(filter(None, (part.fault() for part in self._each)), "")
-
-    def check_stable(self, low: Floats, high: Floats) -> str:
-        return next(filter(None, (part.check_stable(*ends) for part, *ends in self._parts(low, high))), "")
 
     def keep(self, walk: Walk) -> None:
         for part in self._each:

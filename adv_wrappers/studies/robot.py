@@ -1,0 +1,554 @@
+"""What a robot's policy survives: pushes, loads, worn actuators, late messages and faulty sensors, in their own units.
+
+Each disturbance is a threat of one magnitude, from nothing to the largest that is sensible for the robot, and the least
+magnitude at which the policy breaks is found by bisection. Which disturbances there are is a table
+(:func:`disturbances`); what an environment does not offer is left out with the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
+from adv_wrappers.environments.named_function import MakeFunction
+from adv_wrappers.environments.physical_parameters import PhysicalParameters, parameters_of
+from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError, WorkerError
+from adv_wrappers.evaluation.metrics import metric_of
+from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.row_key import versions
+from adv_wrappers.evaluation.statistics import MeanWithInterval
+from adv_wrappers.evaluation.store import ROWS_FILE, Store
+from adv_wrappers.studies.cells import expand
+from adv_wrappers.studies.plan import Plan
+from adv_wrappers.studies.report.article import (
+    DASH,
+    Article,
+    Command,
+    Facts,
+    Figures,
+    Listing,
+    Part,
+    Section,
+    check_target,
+    render,
+)
+from adv_wrappers.studies.report.charts import Cell, Column, Line, LineChart, Point, Table, TableLine, Tone, limits_of
+from adv_wrappers.studies.study import play_study
+from adv_wrappers.utils.deadline import Deadline
+from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.limits import EnvCount, EpisodeCount, Limits, Seed, Workers, checked
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.layer import AnyEnv
+from adv_wrappers.wrappers.wrap import wrap
+
+PAGE_FILE = "robot.html"
+_FINE = 32  # parts of the largest magnitude, to one of which the least that breaks the policy is found
+_USUAL_STEP, _USUAL_LENGTH = 0.02, 500  # seconds, and steps of an episode, where the environment does not say them
+_USUAL_ROWS = 5  # of a disturbance
+_GRAVITY = 9.81
+_MOST_CHARTS = 12
+
+# sensors by the names that an environment gives them: what they are, their unit, and how far off each may be
+_SENSORS = {
+    "velocity": ("velocity estimate", "m/s", 2.0), "gyro": ("gyroscope", "rad/s", 3.0),
+    "gravity": ("gravity direction of the IMU", "g", 1.0), "joints": ("joint encoders", "rad", 1.0),
+    "joint_speeds": ("joint speeds", "rad/s", 20.0), "command": ("command", "m/s", 1.0),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """One kind of disturbance.
+
+    Attributes:
+        name, unit: in words.
+        most: the largest magnitude that is sensible.
+        text: the threat, with ``{m}`` for the magnitude, ``{share}`` for a hundredth of it, ``{left}`` for one less
+            that share, and ``{more}`` for one and that share.
+        step: seconds of a step where magnitudes are whole steps, else None.
+        last: whether it is played after all others.
+    """
+
+    name: str
+    unit: str
+    most: float
+    text: str
+    step: float | None = None
+    last: bool = False
+
+    def threat(self, m: float) -> str:
+        """The threat of a magnitude."""
+        numbers = {"m": m, "share": m / 100, "left": 1 - m / 100, "more": 1 + m / 100}
+        return self.text.format(**{name: f"{value:.6g}" for name, value in numbers.items()})
+
+    def size(self, m: float) -> str:
+        """A magnitude in words."""
+        if self.step is not None:
+            return f"{m:g} step{'s' if m != 1 else ''} ({1000 * m * self.step:.0f} ms)"
+        return f"{m:.3g}{'' if self.unit == '%' else ' '}{self.unit}"
+
+
+@dataclass(frozen=True)
+class _Robot:
+    """What the table of disturbances goes by.
+
+    Attributes:
+        step: seconds of a step of the environment.
+        length: steps of an episode.
+        mass: of the robot, kilograms.
+        body: what is pushed and loaded.
+        joints: those that may drag.
+        features: numbers of an observation.
+        sensors: by name, the first and the end of their numbers in an observation, and its factor.
+        weaker, stiffness: the parameters of the strength of actuators and of the controller's stiffness, or "".
+    """
+
+    step: float
+    length: int
+    mass: float
+    body: str
+    joints: Sequence[str]
+    features: int
+    sensors: Mapping[str, tuple[int, int, float]]
+    weaker: str
+    stiffness: str
+
+
+def disturbances(robot: _Robot) -> list[Disturbance]:
+    """The table, in the order in which they are played."""
+    two, tenth = (max(round(seconds / robot.step), 1) for seconds in (2, 0.1))
+    weight, torque = robot.mass * _GRAVITY, robot.mass * _GRAVITY / 2  # N; N m: of half a metre
+    fixed, push = "fixed-dynamics:at=", f"when=every({two},{2 * tenth},{two - 2 * tenth})"
+    ways = {"forward": "{m};0;0", "backward": "-{m};0;0", "left": "0;{m};0", "right": "0;-{m};0"}
+    rows: list[tuple[Any, ...]] = [
+        *((f"push {way} for 0.2 s every 2 s", "N", 2 * weight, f"{fixed}force.{robot.body},values={xyz},{push}")
+          for way, xyz in ways.items()),
+        (f"load on {robot.body}", "kg", 2 * robot.mass, f"{fixed}load.{robot.body},values={{m}}"),
+        ("late actions", "steps", 2 * tenth, "action-delay:steps={m}", robot.step),
+        ("late observations", "steps", 2 * tenth, "observation-delay:steps={m}", robot.step),
+        ("observations late by 0 up to", "steps", 2 * tenth, "observation-jitter:most={m}", robot.step),
+        ("lost actions", "%", 95.0, "action-loss:rate={share}"),
+        ("lost observations", "%", 95.0, "observation-loss:rate={share}"),
+        ("observations that stop after 2 s for", "steps", two,
+         f"stuck-sensor:when=~window(0,{two})&atmost({{m}})", robot.step),
+        ("less friction of the ground", "%", 99.0, f"{fixed}friction,values={{left}}"),
+        ("slope uphill", "degrees", 30.0, f"{fixed}slope,values={{m}};0"),
+        ("slope downhill", "degrees", 30.0, f"{fixed}slope,values=-{{m}};0"),
+        ("slope to the side", "degrees", 30.0, f"{fixed}slope,values=0;{{m}}"),
+        ("drag in every joint", "N m", torque / 4, f"{fixed}frictionloss,values={{m}}"),
+    ]  # fmt: skip
+    if robot.weaker:
+        rows.append(("weaker actuators by", "%", 100.0, f"{fixed}{robot.weaker},values={{left}}"))
+    if robot.stiffness:
+        rows.append(("softer controller by", "%", 100.0, f"{fixed}{robot.stiffness},values={{left}}"))
+        rows.append(("stiffer controller by", "%", 200.0, f"{fixed}{robot.stiffness},values={{more}}"))
+    for sensor, (first, end, factor) in robot.sensors.items():
+        what, unit, most = _SENSORS[sensor]
+        scale = ";".join(f"{factor:g}" if first <= i < end else "0" for i in range(robot.features))
+        rows.append((f"{what} off by", unit, most, f"sensor-bias:eps={{m}},scale={scale}"))
+        if sensor != "command":
+            rows.append((f"noise of {what}", unit, most, f"noise:eps={{m}},scale={scale}"))
+        if sensor in ("gyro", "gravity", "velocity"):
+            drift = f"sensor-drift:steps={robot.length},eps={{m}},scale={scale}"
+            rows.append((f"drift of {what} up to", unit, most, drift))
+    for joint in robot.joints:
+        rows.append((f"drag in {joint} alone", "N m", torque, f"{fixed}frictionloss.{joint},values={{m}}", None, True))
+    return [Disturbance(*row) for row in rows]
+
+
+@dataclass(frozen=True)
+class DisturbanceMargin:
+    """How much of a disturbance the policy bears.
+
+    Attributes:
+        disturbance: the disturbance.
+        points: the magnitudes that were played, in rising order, with their rows.
+        safe: the largest magnitude at which, and below which, no episode failed; of a metric that is no rate, none
+            that breaks the policy.
+        breaks: the least that breaks the policy; None where none does.
+        next: the magnitude that would be played next; None where the bisection is done.
+    """
+
+    disturbance: Disturbance
+    points: tuple[tuple[float, Row], ...]
+    safe: float
+    breaks: float | None
+    next: float | None
+
+    @property
+    def share(self) -> float:
+        """Of the largest magnitude, at which the policy breaks; above 1 where it does not."""
+        return 2.0 if self.breaks is None else self.breaks / self.disturbance.most
+
+    def __str__(self) -> str:
+        one = self.disturbance
+        if self.breaks is None:
+            more = "; more was not tried yet" if self.next is not None else ", the largest"
+            return f"{one.name}: bears {one.size(self.points[-1][0])}{more}"
+        harmless = f"harmless up to {one.size(self.safe)}" if self.safe else "none that was played is harmless"
+        return f"{one.name}: breaks it from {one.size(self.breaks)} on, {harmless}"
+
+
+@dataclass(frozen=True)
+class RobotStudy:
+    """The bisections: in every round, the next magnitudes of those disturbances that have the fewest.
+
+    Attributes:
+        plan: of the runs without a threat.
+        table: the disturbances.
+        metric: what counts.
+        at_once: rows of a round: the time is looked at between two rounds.
+    """
+
+    plan: Plan
+    table: tuple[Disturbance, ...]
+    metric: str
+    at_once: int = 1
+
+    def next(self, rows: Sequence[Row]) -> Plan | None:
+        """The next magnitudes of a few disturbances; None once all are done, or it breaks without any."""
+        if rows and self.breaks(rows[0], rows[0]):
+            return None
+        open_ = [one for one in (self._margin(each, rows) for each in self.table) if one.next is not None]
+        chosen = sorted(open_, key=lambda one: (one.disturbance.last, len(one.points)))[: self.at_once]
+        threats = [one.disturbance.threat(one.next or 0.0) for one in chosen]
+        return Plan((replace(self.plan.grids[0], threats=tuple(threats)),)) if threats else None
+
+    def conclusion(self, rows: Sequence[Row]) -> list[DisturbanceMargin]:
+        """The margins of what was played, the smallest first."""
+        found = [margin for each in self.table if (margin := self._margin(each, rows)).points]
+        return sorted(found, key=lambda one: one.share)
+
+    def next_threat(self, one: Disturbance, rows: Sequence[Row]) -> str:
+        """What is played next of one disturbance, as a study's errors name it."""
+        m = self._margin(one, rows).next
+        return f", {one.threat(m or 0.0)}, seed "
+
+    def _margin(self, one: Disturbance, rows: Sequence[Row]) -> DisturbanceMargin:
+        """Follow the bisection of one disturbance through its rows, as far as there are any."""
+        known, points = {row.threat: row for row in rows}, list[tuple[float, Row]]()
+        low, high = 0.0, None  # what does not break it, and what does
+        m: float | None = _between(one, 0.0, one.most / 2) or one.most  # is played next
+        while m is not None and (row := known.get(one.threat(m))) is not None:
+            points.append((m, row))
+            low, high = (low, m) if self.breaks(row, rows[0]) else (m, high)
+            m = _between(one, low, high) if high is not None else one.most if low < one.most else None
+        points.sort(key=lambda point: point[0])
+        failed = next((m for m, row in points if self._fails(row, rows[0])), None)
+        safe = max((m for m, _ in points if failed is None or m < failed), default=0.0)
+        return DisturbanceMargin(one, tuple(points), safe, high, m)
+
+    def breaks(self, row: Row, clean: Row) -> bool:
+        """Whether half of the episodes fail, or half of what the metric is without a disturbance is lost."""
+        metric, mean, without = metric_of(self.metric), row.metric(self.metric).mean, clean.metric(self.metric).mean
+        if metric.is_rate:
+            return (mean if metric.bad_when_high else 1 - mean) >= 0.5
+        if row is clean:
+            return False
+        return mean >= 2 * without if metric.bad_when_high else without - mean >= 0.5 * abs(without)
+
+    def _fails(self, row: Row, clean: Row) -> bool:
+        """Whether any episode fails; of a metric that is no rate, whether the policy breaks."""
+        metric, mean = metric_of(self.metric), row.metric(self.metric).mean
+        return (mean > 0 if metric.bad_when_high else mean < 1) if metric.is_rate else self.breaks(row, clean)
+
+
+def _between(one: Disturbance, low: float, high: float) -> float | None:
+    """The middle of two magnitudes; None where they are close enough."""
+    if high - low <= (one.most / _FINE if one.step is None else 1):
+        return None
+    return float(f"{(low + high) / 2:.3g}" if one.step is None else round((low + high) / 2))
+
+
+@dataclass(frozen=True)
+class RobotReport:
+    """What :func:`robot_report` found.
+
+    Attributes:
+        page: the page.
+        sentence: what breaks the policy first.
+        margins: of every disturbance that was played, the smallest first.
+        clean: the row without any.
+        left_out: why the others were not played, by their names.
+    """
+
+    page: Path
+    sentence: str
+    margins: tuple[DisturbanceMargin, ...]
+    clean: Row
+    left_out: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return "\n".join([self.sentence, *(f"- {margin}" for margin in self.margins), f"the page: {self.page}"])
+
+
+@checked
+@holding
+def robot_report(
+    victim: Victim | str,
+    env: AnyEnvironment,
+    minutes: Annotated[float, Limits(0.02, 1e5)] = 5.0,
+    *,
+    out: str | Path = "adv_robot",
+    metric: str = "terminated",
+    episodes: EpisodeCount = 8,
+    seed: Seed = 0,
+    sensors: Mapping[str, Any] | None = None,
+    body: str | None = None,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+    workers: Workers = 1,
+    num_envs: EnvCount | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    name: str | None = None,
+    command: str | None = None,
+) -> RobotReport:
+    """Find out which disturbance breaks a robot's policy first, and write a page that says it.
+
+    Pushes, loads, worn actuators, the controller's gains, friction, slopes, late and lost messages, and faults of the
+    sensors that the environment names: of each the least magnitude that breaks the policy, by bisection, in its own
+    unit. The coarse comes first, so that every disturbance is known roughly before any is known well; the same call
+    goes on with more minutes.
+
+    Args:
+        victim: the policy, or a reference.
+        env: the id of the environment, or an :class:`adv_wrappers.Environment` of one.
+        minutes: of wall clock, after which no more is begun.
+        out: the folder, which is made; that of an earlier call goes on.
+        metric: what counts: ``terminated`` for falls, ``success``, ``cost`` or any key of ``info``, as for
+            :func:`adv_wrappers.evaluate`. A rate breaks where half of the episodes fail, another where half is lost.
+        episodes: of every row.
+        seed: seeds all randomness.
+        sensors: where sensors stand in an observation, by the names velocity, gyro, gravity, joints, joint_speeds and
+            command: ``{"gyro": (3, 6)}``, or ``"3:6"``; with a third number for the factor that its unit (m/s, rad/s,
+            rad) is multiplied by. None takes the attribute ``sensors`` of the environment, if it has one.
+        body: what is pushed and loaded; None takes the first with a mass, the trunk of most models.
+        env_kwargs, make, workers, num_envs: as for :func:`adv_wrappers.evaluate`.
+        progress: called as ``progress(rows that are there, about how many it takes)``.
+        name: of the policy, on the page; None takes its reference.
+        command: the command that repeats this, for the page.
+
+    Returns:
+        The margins, the smallest first, and where the page is.
+
+    Raises:
+        AdvWrappersError: one of its kinds, before anything is played, for arguments that cannot work;
+            :class:`SpaceError` for an environment that is a function, which a study does not find again.
+
+    >>> from adv_wrappers import robot_report
+    >>> robot_report("zoo:hopper-ppo", "Hopper-v5", minutes=2).margins  # doctest: +SKIP
+    """
+    folder, victim, deadline = Path(out), load_victim(victim), Deadline(60 * minutes)
+    name, page = name or victim.ref or "policy", folder / PAGE_FILE
+    check_target(page)
+    metric_of(metric)  # raises for what is none
+    environment = Environment.of(env, victim, env_kwargs, make)
+    environment.spaces_for(victim)
+    with closing(environment.make_one()) as made:
+        table, left_out = _offered(disturbances(_robot_of(made, sensors, body)), made)
+    how: dict[str, Any] = {"episodes": episodes, "seeds": [seed], "metrics": [metric], "num_envs": num_envs}
+    plan = Plan.of(victims=[name], environments=[_of_plan(environment)], **how)
+    study, margins = RobotStudy(plan, tuple(table), metric, workers), None
+    with Store(folder / ROWS_FILE) as store:
+
+        def tell(done: int, failed: int, total: int) -> None:
+            if progress is not None:
+                progress(len(store), max(_USUAL_ROWS * len(study.table), len(store)))
+
+        while margins is None:
+            given: dict[str, Any] = {"victims": {name: victim}, "progress": tell, "minutes": deadline.left / 60}
+            try:
+                margins = play_study(study, store, workers, **given)
+            except WorkerError as error:  # of a simulation that diverges, say
+                rows = [row for report in store.reports() for row in report.threats if metric in row.metrics]
+                rows.sort(key=lambda row: not row.is_clean)
+                failed = [one for one in study.table if study.next_threat(one, rows) in str(error)]
+                if not failed:
+                    raise
+                left_out |= {one.name: str(error) for one in failed}
+                study = replace(study, table=tuple(one for one in study.table if one not in failed))
+        known = store.found([cell.key for cell in expand(plan, {name: victim}).cells])
+    clean = next(iter(known.values()))
+    found = RobotReport(page, _sentence(study, clean, margins), tuple(margins), clean, left_out)
+    about = [name, str(environment), f"{episodes} episodes each, seed {seed}"]
+    article = _article(found, study, about, command)
+    labels: dict[str, Any] = {"source": ROWS_FILE, "version": versions()["adv_wrappers"], "overview": None, "notes": []}
+    write(page, render("page.html", articles=[article], title=f"{name} in {environment}", **labels))
+    return found
+
+
+def _of_plan(environment: Environment) -> dict[str, Any]:
+    """The environment as a plan has it.
+
+    Raises:
+        SpaceError: for one that is made by a function without a name.
+    """
+    make = environment.make
+    if not isinstance(environment.env, str) or not (make is None or isinstance(make, MakeFunction)):
+        raise SpaceError(
+            f"a study goes on by the names of environments: register {environment.name} (gymnasium.register) and give "
+            f"its id, or make='module:function'"
+        )
+    return {"id": environment.env, "kwargs": dict(environment.kwargs or {}), "make": make and make.text}
+
+
+def _robot_of(env: AnyEnv, sensors: Mapping[str, Any] | None, body: str | None) -> _Robot:
+    """What there is to know of a robot before anything is played."""
+    inner: Any = env.unwrapped
+    known: PhysicalParameters | None = None
+    with contextlib.suppress(SpaceError):  # what needs parameters is left out, with this very reason
+        known = parameters_of(env)
+    names, servos = () if known is None else known.space.names, known is not None and known.servos
+    parts = {
+        group: [n.partition(".")[2] for n in names if n.startswith(f"{group}.")] for group in ("load", "frictionloss")
+    }
+    controller = [name for name in names if name.startswith("controller.stiffness")]
+    [features, *_] = env.observation_space.shape or (0,)
+    return _Robot(
+        step=float(getattr(inner, "dt", None) or 1 / env.metadata.get("render_fps", 1 / _USUAL_STEP)),
+        length=int(getattr(env.spec, "max_episode_steps", None) or _USUAL_LENGTH),
+        mass=getattr(known, "mass", None) or 1.0,
+        body=body or next(iter(parts["load"]), "?"),
+        joints=parts["frictionloss"],
+        features=features,
+        sensors=_sensors(getattr(inner, "sensors", None) if sensors is None else sensors, features),
+        weaker="torque" if any(n.startswith("torque.") for n in names) else "" if servos else "gain",
+        stiffness=controller[0] if controller else "gain" if servos else "",
+    )
+
+
+def _sensors(given: Mapping[str, Any] | None, features: int) -> dict[str, tuple[int, int, float]]:
+    """Where sensors stand: those that have a name here.
+
+    Raises:
+        ValueRangeError: for places that an observation does not have.
+    """
+    found = dict[str, tuple[int, int, float]]()
+    for name, place in (given or {}).items():
+        parts = place.split(":") if isinstance(place, str) else place
+        try:
+            first, end, factor = (*parts, 1.0)[:3]
+            found[name] = int(first), int(end), float(factor)
+        except (TypeError, ValueError) as error:
+            raise ValueRangeError(
+                f"sensors are places such as gyro=3:6 or gyro=0:3:0.25, got {name}={place!r:.40}"
+            ) from error
+        if not 0 <= found[name][0] < found[name][1] <= features:
+            raise ValueRangeError(f"the sensor {name} stands at {place!r:.40}, an observation has {features} numbers")
+    return {name: place for name, place in found.items() if name in _SENSORS}
+
+
+def _offered(table: Sequence[Disturbance], env: AnyEnv) -> tuple[list[Disturbance], dict[str, str]]:
+    """The disturbances that an environment can have, and why not the others."""
+    found, left_out = list[Disturbance](), dict[str, str]()
+    for one in table:
+        try:
+            wrap(env, one.threat(one.most))
+            found.append(one)
+        except AdvWrappersError as error:  # the parameters that there are, in brackets, are many
+            left_out[one.name] = re.sub(r" \([^()]*\)", "", str(error)).removeprefix(f"{one.threat(one.most)}: ")
+    if not any("scale=" in one.text for one in table):
+        reason = "the environment does not say where they stand in an observation: sensors, such as gyro=3:6"
+        left_out["faults of single sensors"] = reason
+    return found, left_out
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The page.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _sentence(study: RobotStudy, clean: Row, margins: Sequence[DisturbanceMargin]) -> str:
+    """What is to be known first."""
+    what = "falls" if study.metric == "terminated" else f"breaks by {study.metric}"
+    if study.breaks(clean, clean):
+        return f"It {what} without any disturbance in half of the episodes or more, so nothing else was played."
+    broken = [one for one in margins if one.breaks is not None]
+    if not broken:
+        return f"Nothing that was played {'makes it fall' if what == 'falls' else 'breaks it'}."
+    first, *others = (f"{one.disturbance.name} ({one.disturbance.size(one.breaks or 0.0)})" for one in broken[:4])
+    return f"It {what} first under {first}" + (f"; then under {', '.join(others)}." if others else ".")
+
+
+def _article(found: RobotReport, study: RobotStudy, about: Sequence[str], command: str | None) -> Article:
+    broken = [one for one in found.margins if one.breaks is not None][:_MOST_CHARTS]
+    played = {one.disturbance.name for one in found.margins}
+    missing = [f"{one.disturbance.name}, of {one.disturbance.size(one.next)}" for one in found.margins if one.next]
+    missing += [one.name for one in study.table if one.name not in played]
+    reasons = dict[str, list[str]]()
+    for name, reason in found.left_out.items():
+        reasons.setdefault(reason, []).append(name)
+    how = (
+        "A rate breaks where half of the episodes fail, another metric where half of it is lost. The least magnitude "
+        "that does it is found by bisection, which takes more for worse: the curves show what was played. Margins are "
+        "sorted by their share of the largest magnitude. On a slope what an environment computes from the world's axes "
+        "is relative to the ground, and where it shows the last action, that is the one that it received."
+    )
+    protocol = Facts({"environment": about[1:2], "metric": [study.metric], "episodes": about[2:], "how": [how]})
+    sections: dict[str, tuple[str, list[Part]]] = {
+        "margins": ("What it bears", [_margins(found.margins)]),
+        "curves": (
+            "From nothing to where it breaks",
+            [_curve(one, found.clean, study) for one in broken[:_MOST_CHARTS]],
+        ),
+        "more": ("With more time", [Listing([(one, "") for one in missing])] if missing else []),
+        "cannot": ("Not tried", [Facts({", ".join(n): [reason] for reason, n in reasons.items()})] if reasons else []),
+        "protocol": ("Protocol", [protocol, *([Command(command)] if command else [])]),
+    }
+    return Article(
+        id="a0",
+        what="What a robot's policy survives",
+        title=about[0],
+        about=f"in {about[1]}",
+        sentence=found.sentence,
+        figures=Figures([1.0]),
+        headline=None,
+        facts={f"{study.metric} without a disturbance": str(found.clean.metric(study.metric))},
+        sections=[
+            Section(key, title, parts)
+            for key, (title, parts) in sections.items()
+            if parts and (key != "cannot" or reasons)
+        ],
+        finished=not missing,
+    )
+
+
+_TONES: dict[tuple[bool, bool], Tone] = {(True, True): "other", (True, False): "certified"}  # of those that bear it
+
+
+def _margins(margins: Sequence[DisturbanceMargin]) -> Table:
+    """A line a disturbance: what it bears, and from where on it does not."""
+    lines = list[TableLine]()
+    for one in margins:
+        what, breaks, open_ = one.disturbance, one.breaks, one.next is not None
+        where = "more was not tried yet" if breaks is None and open_ else "" if breaks is None else what.size(breaks)
+        cells: list[Cell] = [what.size(one.safe) if one.safe else DASH, where or DASH]
+        low, high = (100 * m / what.most for m in (one.safe, one.safe if breaks is None else breaks))
+        bar, tone = MeanWithInterval(high, low, high, None), _TONES.get((breaks is None, open_), "attack")
+        lines.append(TableLine(what.name, [*cells, what.size(what.most)], bar=bar, tone=tone))
+    columns = [Column("harmless up to", "text"), Column("breaks from", "text"), Column("largest", "text", True)]
+    legend = [("attack", "where it breaks, as a share of the largest"), ("certified", "the largest does not break it")]
+    return Table("Margins", "disturbance", columns, lines, limits=(0.0, 100.0), legend=legend)
+
+
+def _curve(one: DisturbanceMargin, clean: Row, study: RobotStudy) -> LineChart:
+    """What the metric is at the magnitudes that were played."""
+    points, metric = list[Point](), study.metric
+    for m, row in [(0.0, clean), *one.points]:
+        found = row.metric(metric)
+        points.append(Point(m, MeanWithInterval(found.mean, found.low, found.high, None), one.disturbance.size(m)))
+    ends = [end for point in points for end in (point.mean.low, point.mean.high)]
+    return LineChart(
+        x_label=f"{one.disturbance.name}, {one.disturbance.unit}",
+        y_label=metric,
+        lines=[Line(metric, points, "attack", True)],
+        limits=(-0.05, 1.05) if metric_of(metric).is_rate else limits_of(ends),
+        legend=[("attack", f"{metric}, mean and 95% interval")],
+        title=one.disturbance.name,
+    )

@@ -1,0 +1,159 @@
+"""What a robot's policy survives: bisections that find known thresholds, what is left out, and the page."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+import adv_wrappers as adv
+from adv_wrappers.cli import main
+from adv_wrappers.errors import SpaceError, ValueRangeError
+from adv_wrappers.studies import Plan, Store, play_study
+from adv_wrappers.studies.robot import Disturbance, RobotStudy, robot_report
+
+BOX = gym.spaces.Box(-1e6, 1e6, (2,), np.float32)
+
+
+class Beam(gym.Env):
+    """It is shown the time, and is to answer with it; it falls under too much mass, and when answers are late."""
+
+    physical_parameters: ClassVar[dict[str, str]] = {"mass": "mass"}
+    sensors: ClassVar[dict[str, Any]] = {"gyro": (1, 2, 0.5), "unknown": (0, 1)}
+    observation_space = action_space = BOX
+    dt, mass = 0.1, 2.0
+
+    def __init__(self, holds=3.0, diverges=np.inf):
+        self.holds, self.diverges, self.t = holds, diverges, 0
+
+    def _seen(self):
+        return np.array([self.t, np.nan if self.mass > self.diverges else 0.0], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        late, tilt = self.t - action[0], abs(action[1])
+        self.t += 1
+        fallen = self.mass > self.holds or tilt > 0.4 or (self.t > 10 and late >= 3)
+        return self._seen(), 1.0, bool(fallen), self.t == 20, {"height": 4.0 - self.mass}
+
+
+if "Beam-v0" not in gym.registry:
+    gym.register("Beam-v0", Beam)
+
+SAME = adv.from_module(torch.nn.Identity(), BOX, BOX, "mean")
+HEAVY = Disturbance("load", "%", 100, "fixed-dynamics:at=mass,values={more}")
+LATE = Disturbance("late", "steps", 8, "action-delay:steps={m}", 0.1)
+LOST = Disturbance("lost", "%", 95, "action-loss:rate={share}")
+NOTHING = Disturbance("nothing", "m", 1, "sensor-bias:eps={m},scale=0;0")
+
+
+def study(*table, metric="terminated", **kwargs):
+    environments = [{"id": "Beam-v0", "kwargs": kwargs}]
+    return RobotStudy(Plan.of(victims=["same"], environments=environments, episodes=2, metrics=[metric]), table, metric)
+
+
+def played(given, store, **how):
+    return play_study(given, store, victims={"same": SAME}, progress=lambda *_: None, **how)
+
+
+def test_the_least_magnitude_that_breaks_the_policy_is_found():
+    with Store(":memory:") as store:
+        margins = {one.disturbance: one for one in played(study(HEAVY, LATE, NOTHING), store)}
+        count = len(store)
+    heavy, late, nothing = margins[HEAVY], margins[LATE], margins[NOTHING]
+    assert heavy.safe <= 50 < heavy.breaks <= heavy.safe + 100 / 32  # 2 kg of 3, 50% more
+    assert (late.safe, late.breaks, late.next) == (2.0, 3.0, None)
+    assert nothing.breaks is None and nothing.safe == 1.0 and [m for m, _ in nothing.points] == [0.25, 1.0]
+    assert count == 1 + sum(len(one.points) for one in margins.values()) < 16
+    assert str(late) == "late: breaks it from 3 steps (300 ms) on, harmless up to 2 steps (200 ms)"
+    assert str(nothing) == "nothing: bears 1 m, the largest"
+
+
+def test_margins_are_sorted_by_their_share_of_the_largest():
+    with Store(":memory:") as store:
+        assert [one.disturbance for one in played(study(NOTHING, HEAVY, LATE), store)] == [LATE, HEAVY, NOTHING]
+
+
+def test_a_number_breaks_where_half_of_it_is_lost():
+    with Store(":memory:") as store:
+        [heavy] = played(study(HEAVY, metric="height", holds=100.0), store)
+    assert heavy.safe < 50 <= heavy.breaks <= heavy.safe + 100 / 32  # 4 - 2 kg is 2, and 1 at 3 kg
+
+
+def test_a_policy_that_falls_by_itself_is_not_disturbed():
+    with Store(":memory:") as store:
+        assert len(played(study(HEAVY, holds=1.0), store)) == 1 and len(store) == 2
+
+
+def test_it_goes_on_and_a_limit_of_time_ends_it_between_two_rounds(tmp_path):
+    with Store(tmp_path / "rows.db") as store:
+        first = played(study(HEAVY, LATE), store, minutes=0.0)
+        assert first == [] and len(store) == 0
+        whole = [str(one) for one in played(study(HEAVY, LATE), store)]
+        count = len(store)
+        assert [str(one) for one in played(study(HEAVY, LATE), store)] == whole and len(store) == count
+
+
+def test_the_report(tmp_path):
+    told = []
+    how = {"out": tmp_path, "episodes": 2, "name": "same", "env_kwargs": {"diverges": 5.0}}
+    found = robot_report(SAME, "Beam-v0", **how, progress=lambda *counts: told.append(counts))
+    assert [done for done, _ in told] == sorted(done for done, _ in told) and told[-1][0] > 10
+    by_name = {one.disturbance.name: one for one in found.margins}
+    assert by_name["late actions"].breaks is None  # 0.2 s are two steps
+    off = by_name["gyroscope off by"]
+    assert off.safe <= 0.8 < off.breaks <= off.safe + 3 / 32 + 1e-9  # 0.4 by a factor of 0.5
+    assert found.sentence.startswith("It falls first under ")
+    assert "load on" in " ".join(found.left_out) and "push forward for 0.2 s every 2 s" in found.left_out
+    page = found.page.read_text()
+    assert found.sentence in page and "late actions" in page and "not finished" not in page
+    again = robot_report(SAME, "Beam-v0", **how)
+    assert str(again) == str(found)
+
+
+def test_a_disturbance_whose_simulation_diverges_is_left_out(tmp_path, monkeypatch):
+    table = [HEAVY, LATE]
+    monkeypatch.setattr("adv_wrappers.studies.robot.disturbances", lambda robot: table)
+    given = {"out": tmp_path, "episodes": 2, "env_kwargs": {"holds": 9.0, "diverges": 3.5}}
+    found = robot_report(SAME, "Beam-v0", **given)
+    assert [one.disturbance for one in found.margins] == [LATE] and found.margins[0].breaks == 3.0
+    assert "diverged" in found.left_out["load"]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"sensors": {"gyro": "1-2"}}, ValueRangeError, "sensors are places such as gyro=3:6"),
+        ({"sensors": {"gyro": (1, 3)}}, ValueRangeError, "gyro stands at .* an observation has 2 numbers"),
+        ({"env": Beam}, SpaceError, "register Beam"),
+        ({"metric": "what:ever"}, ValueRangeError, "metrics are made by"),
+    ],
+)
+def test_what_is_refused_before_anything_is_played(tmp_path, given, error, words):
+    with pytest.raises(error, match=words):
+        robot_report(SAME, **{"env": "Beam-v0", "out": tmp_path, **given})
+
+
+def test_a_robot_of_mujoco_from_the_command_line(tmp_path):
+    """An agent of Hopper as TorchScript, for a few seconds: what is not known yet is named."""
+    net = torch.nn.Sequential(torch.nn.Linear(11, 3), torch.nn.Tanh())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.save(torch.jit.trace(net, torch.zeros(1, 11)), str(tmp_path / "policy.pt"))
+    words = ["robot", "Hopper-v5", "--victim", f"torchscript:{tmp_path / 'policy.pt'}", "--trust", "--minutes", "0.02"]
+    more = ["--metric", "x_position", "--episodes", "1", "--sensors", "joints=1:5", "--out", str(tmp_path / "out")]
+    found = CliRunner().invoke(main, [*words, *more])
+    assert found.exit_code == 0, found.output
+    page = (tmp_path / "out" / "robot.html").read_text()
+    assert "With more time" in page and "drag in thigh_joint alone" in page and "noise of joint encoders" in page
+    assert "weaker actuators" in page and "controller" not in page  # its motors have no stiffness
+    assert "--sensors joints=1:5" in page.replace("<span>", "").replace("</span>", "")
