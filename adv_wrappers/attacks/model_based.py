@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from gymnasium import spaces
@@ -56,18 +56,12 @@ DRAWN_CORNERS = 32  # where there are more, so many are drawn: 64 would cost as 
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of Adam
 
 
-class StepModel(Protocol):
-    """A model of the environment (:class:`adv_wrappers.victims.saved_networks.Dynamics`)."""
-
-    def predict(self, obs: Tensor, act: Tensor) -> tuple[Tensor, Tensor]: ...
-
-
 @dataclass
 class PlanningProblem:
     """What a plan is for, at one step of a layer: B rows, plans of T perturbations of d numbers.
 
     Attributes:
-        model: predicts observations and rewards; None where a simulator is there.
+        model: predicts observations and rewards, as :class:`.Dynamics` does; None where a simulator is there.
         victim: who acts on what it is shown.
         target: the loss of a state.
         on: what is perturbed.
@@ -80,7 +74,7 @@ class PlanningProblem:
         simulator: plays plans in the environment itself, from the present state; it has no gradient.
     """
 
-    model: StepModel | None
+    model: Any
     victim: Victim
     target: Target
     on: On

@@ -25,8 +25,8 @@ from adv_wrappers.attacks.objectives import Divergence, Margin
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import L2, FewFeatures
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.layouts import layout_of
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.limits import Limits, PositiveShare

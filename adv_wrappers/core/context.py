@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from adv_wrappers.core.types import Batch, Counter, Leaves, Rows, Space
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.utils.trees import merge, repeat, select
 
-_ALL, _SOME = 1 << 20, 1 << 17  # numbers of several draws that are made all at once, or else so many together
+_ALL = 1 << 20  # numbers of several draws that are made at once
 EPISODE_STREAM = 1 << 41  # draws that hold for an episode, apart from those of its steps
 _HOST = torch.device("cpu")
 
@@ -473,16 +473,11 @@ class Context:
     def normals(self, count: int) -> Iterable[Tensor]:
         """``count`` independent draws, one after the other; small batches have them for the price of one."""
         key, size = self._next_key(), max(math.prod(self.shape), 1)
-        one = size * max(len(key), 1)
-        together = count if one * count <= _ALL else max(_SOME // one, 1)
-        if together == count and self._layout is None:
-            return rng.normal(key, (count, *self.shape), self.dtype).unbind(1)
-        return self._normals(key, count, together, size)
-
-    def _normals(self, key: Tensor, count: int, together: int, size: int) -> Iterator[Tensor]:
-        for i in range(0, count, together):
-            draws = rng.normal(key, (min(together, count - i), *self.shape), self.dtype, i * size)
-            yield from draws.unbind(1) if self._layout is None else map(self._layout, draws.unbind(1))
+        if size * max(len(key), 1) * count <= _ALL:
+            draws = iter(rng.normal(key, (count, *self.shape), self.dtype).unbind(1))
+        else:
+            draws = (rng.normal(key, self.shape, self.dtype, i * size) for i in range(count))
+        return draws if self._layout is None else map(self._layout, draws)
 
     def numbers(self, count: int) -> Tensor:
         """``count`` numbers in [0, 1) a row, ``[B, count]``, in the dtype of ``x``; every call is a new draw."""

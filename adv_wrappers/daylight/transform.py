@@ -20,8 +20,9 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.layouts import layout_of
 from adv_wrappers.core.perturbation import NativePerturbation
-from adv_wrappers.core.spaces import Field, layout_of
+from adv_wrappers.core.spaces import Field
 from adv_wrappers.daylight.images import Limits, batched, limits_of
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.frozen import set_fields

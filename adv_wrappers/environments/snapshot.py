@@ -279,22 +279,22 @@ def difference(one: object, two: object, name: str) -> str:
     """Where two answers differ, "" where they do not."""
     if name == "info[episode][t]":  # seconds
         return ""
-    if isinstance(one, Tensor) and isinstance(two, Tensor):
-        one, two = one.detach().cpu().numpy(), two.detach().cpu().numpy()
-    if type(one) is not type(two):
-        return f"{name} ({one!r:.60}, then {two!r:.60})"
-    if isinstance(one, dict) and isinstance(two, dict):
-        if one.keys() != two.keys():
-            return f"{name} (with {sorted(map(str, one.keys() ^ two.keys()))} only once)"
-        return next(filter(None, (difference(one[key], two[key], f"{name}[{key}]") for key in one)), "")
-    if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)) and len(one) == len(two):
-        parts = (difference(a, b, f"{name}[{i}]") for i, (a, b) in enumerate(zip(one, two, strict=True)))
+    one, two = _plain(one), _plain(two)
+    if isinstance(one, dict) and isinstance(two, dict) and one.keys() != two.keys():
+        return f"{name} (with {sorted(map(str, one.keys() ^ two.keys()))} only once)"
+    if type(one) is type(two) and isinstance(one, (dict, list, tuple)) and len(one) == len(two):  # type: ignore[arg-type]
+        keys = one if isinstance(one, dict) else range(len(one))
+        parts = (difference(one[key], two[key], f"{name}[{key}]") for key in keys)  # type: ignore[index]
         return next(filter(None, parts), "")
-    if isinstance(one, np.ndarray) and one.dtype == object and isinstance(two, np.ndarray):
-        return difference(one.tolist(), two.tolist(), name)
-    if isinstance(one, (np.ndarray, np.generic, float)):
+    if isinstance(one, (np.ndarray, np.generic, float)) and type(one) is type(two):
         a, b = np.asarray(one), np.asarray(two)
         alike = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     else:
-        alike = type(one).__eq__ is object.__eq__ or bool(one == two)
+        alike = type(one) is type(two) and (type(one).__eq__ is object.__eq__ or bool(one == two))
     return "" if alike else f"{name} ({one!r:.60}, then {two!r:.60})"
+
+
+def _plain(value: object) -> object:
+    """Tensors as arrays, and arrays of objects as lists."""
+    value = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+    return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value

@@ -22,7 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from adv_wrappers.core.arrays import flat_rows
-from adv_wrappers.core.spaces import layout_of
+from adv_wrappers.core.layouts import layout_of
 from adv_wrappers.daylight.images import Limits, as_images, limits_of, split
 from adv_wrappers.errors import SpaceError, ValueRangeError
 

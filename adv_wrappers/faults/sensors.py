@@ -14,8 +14,9 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.layouts import layout_of
 from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbation, discrete_observation
-from adv_wrappers.core.spaces import Field, layout_of
+from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.faults.delays import last_value, no_last_value, remember_value
 from adv_wrappers.utils.checks import is_number

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.layouts import layout_of
 from adv_wrappers.core.perturbation import NativePerturbation
-from adv_wrappers.core.spaces import Field, layout_of
+from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.faults.sensors import as_features, check_features, only
 from adv_wrappers.utils.frozen import set_fields

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.core.spaces import layout_of
+from adv_wrappers.core.layouts import layout_of
 from adv_wrappers.daylight.images import as_images, split
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import is_integer

@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from adv_wrappers.core.spaces import layout_of
+from adv_wrappers.core.layouts import layout_of
 from adv_wrappers.daylight.images import split
 from adv_wrappers.errors import SpaceError
 

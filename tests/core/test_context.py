@@ -25,12 +25,10 @@ def test_every_draw_is_new_and_none_needs_the_others():
     assert len(many) == 4 and many[0].shape == x.shape and not torch.equal(many[0], many[1])
 
 
-@pytest.mark.parametrize("some", [1, 6, 12, 18, 24, 100])
-def test_several_draws_do_not_depend_on_how_many_are_made_together(some, monkeypatch):
+def test_several_draws_do_not_depend_on_how_many_are_made_together(monkeypatch):
     x = randn(2, 3)
     together = torch.stack(list(context(x, Linf(1)).normals(4)))
     monkeypatch.setattr(context_module, "_ALL", 0)
-    monkeypatch.setattr(context_module, "_SOME", some)
     assert torch.equal(torch.stack(list(context(x, Linf(1)).normals(4))), together)
 
 
