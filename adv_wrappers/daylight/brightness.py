@@ -52,24 +52,14 @@ def tables(alpha: Tensor, beta: Tensor, rule: str) -> Tensor:
     return (values.abs() if rule == "abs" else values).round().clamp(0, 255).to(torch.uint8)
 
 
-_FEW, _AT_ONCE = 256, 1 << 16
-
-
 @functools.lru_cache(maxsize=256)
-def _vectorised(alpha: float, beta: float, rule: str) -> tuple[int, int | None] | None:
-    """How OpenCV's vector instructions make the table, three times as fast as looking it up; None where they do not.
+def _is_one_call(alpha: float, beta: float, rule: str) -> bool:
+    """Whether OpenCV's ``convertScaleAbs`` makes the table, nine times as fast as looking it up.
 
-    Folding by ``convertScaleAbs``; what must not be folded, a run of levels at either end, is masked by a threshold.
+    It folds negatives; on processors without fused multiply-adds it rounds otherwise.
     """
     levels = np.arange(256, dtype=np.uint8)[None]
-    if not np.array_equal(cv2.convertScaleAbs(levels, None, alpha, beta)[0], table(alpha, beta, "abs")):
-        return None  # a processor without fused multiply-adds
-    if np.array_equal(table(alpha, beta, rule), table(alpha, beta, "abs")):
-        return 0, None
-    negative = np.flatnonzero(np.float64(np.float32(alpha)) * levels[0] + np.float64(np.float32(beta)) < 0)
-    if negative[0] == 0:
-        return int(negative[-1]), cv2.THRESH_BINARY
-    return int(negative[0]) - 1, cv2.THRESH_BINARY_INV
+    return np.array_equal(cv2.convertScaleAbs(levels, None, alpha, beta)[0], table(alpha, beta, rule))
 
 
 def brightness(x: Tensor, alpha: float, beta: float, *, rule: Rule = "clip", limits: Limits | None = None) -> Tensor:
@@ -113,21 +103,14 @@ def _brightened(x: Any, alpha: float, beta: float, rule: str, limits: Limits) ->
 
 def _by_opencv(x: HostImages, alpha: float, beta: float, rule: str) -> HostImages:
     """The same of uint8 of any shape in host memory."""
-    if x.size < _FEW:
-        return table(alpha, beta, rule)[x]
+    if not x.size:
+        return x.copy()
     source = np.ascontiguousarray(x).reshape(1, -1)
-    how = _vectorised(alpha, beta, rule)
-    if how is None:
-        return cv2.LUT(source, table(alpha, beta, rule)).reshape(x.shape)  # type: ignore[return-value]
-    first, kind = how
-    if kind is None:
-        return cv2.convertScaleAbs(source, None, alpha, beta).reshape(x.shape)  # type: ignore[return-value]
-    out, seen = np.empty_like(source), np.empty((1, min(_AT_ONCE, source.shape[1])), np.uint8)
-    for start in range(0, source.shape[1], _AT_ONCE):
-        part, into = source[:, start : start + _AT_ONCE], out[:, start : start + _AT_ONCE]
-        cv2.convertScaleAbs(part, into, alpha, beta)
-        cv2.bitwise_and(into, cv2.threshold(part, first, 255, kind, seen[:, : part.shape[1]])[1], into)
-    return out.reshape(x.shape)
+    if _is_one_call(alpha, beta, rule):
+        made = cv2.convertScaleAbs(source, None, alpha, beta)
+    else:
+        made = cv2.LUT(source, table(alpha, beta, rule))
+    return made.reshape(x.shape)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
