@@ -26,7 +26,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -85,7 +86,6 @@ class StateBoxCertificate:
         rounds: how many rounds there were, each with more boxes at once.
         finished: whether episodes were followed to their ends in that round. CartPole's search stops where an episode
             may end early, so that a finished one certifies the largest return.
-        start_low, start_high: the box of start states; float64 ``[D]``.
     """
 
     lower: float
@@ -93,8 +93,6 @@ class StateBoxCertificate:
     boxes: int
     rounds: int
     finished: bool
-    start_low: Floats
-    start_high: Floats
 
 
 def certify_all_starts(
@@ -221,60 +219,47 @@ class StateBoxSearch:
             max_boxes = _BOXES
         deadline = Deadline(budget_s)
         # without a limit: the first step of the first round is always followed
-        self.box_actions.method, self.box_actions.batches = self._methods[0], TimedBatches(Deadline(None), _ROWS)
-        left = max_boxes
+        methods, self.box_actions.batches = self._methods, TimedBatches(Deadline(None), _ROWS)
+        self.box_actions.method = methods[0]
         first = min(_FIRST, _OF_SECONDS * (budget_s or math.inf), _OF_BOXES * (max_boxes or math.inf), self._most)
-        few = RoundSettings(self._methods[0], max(int(first), 1), None)
-        gained = RoundSettings(few.method, self._most, _OF_MANY) if (low < high).any() else few
+        few, left = max(int(first), 1), math.inf if max_boxes is None else max_boxes
+        gained = RoundSettings(self._most, _OF_MANY) if (low < high).any() else RoundSettings(few, None)
         settings: RoundSettings | None = gained
-        best, boxes, rounds = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0
+        best, boxes, rounds = (-math.inf, 0, False), 0, 0
         with one_thread():
             while settings is not None:
-                if self.box_actions.method != settings.method:  # with which a box takes another time
-                    self.box_actions.method = settings.method
-                    self.box_actions.batches = TimedBatches(deadline, _ROWS)
-                before, room = deadline.left, None if left is None else left - boxes
-                found = SearchRound(self, settings, low, high, deadline, room)
+                before = deadline.left
+                found = SearchRound(self, settings, low, high, deadline, left - boxes)
                 found.run()
                 boxes, rounds = boxes + found.stepped, rounds + 1
-                raised = found.lower > best.lower
+                raised = found.lower > best[0]
                 if raised:
-                    best = StateBoxCertificate(found.lower, found.steps, 0, 0, found.finished, low, high)
-                    gained = settings  # of the last round that raised the return
+                    best, gained = (found.lower, found.steps, found.finished), settings
                 if found.crowded and rounds == 1:  # even the largest cells are too many
-                    settings = gained = few
+                    settings = gained = RoundSettings(few, None)
                     continue
-                used_up = (found.stopped and not found.crowded) or (left is not None and boxes >= left)
-                if used_up or best.lower >= self.dynamics.most:
+                used_up = (found.stopped and not found.crowded) or boxes >= left
+                if used_up or best[0] >= self.dynamics.most:
                     break
                 spent = before - deadline.left if budget_s is not None else 0.0
-                affordable = _FASTER * deadline.left * found.stepped / max(spent, 1e-9)
-                affordable = min(affordable, math.inf if left is None else left - boxes)
-                more, tighter = self._more(found, settings, affordable), self._tighter(settings.method)
-                settings = replace(gained, method=tighter) if tighter and not (more and raised) else more
-        return StateBoxCertificate(best.lower, best.steps, boxes, rounds, best.finished, low, high)
+                affordable = min(_FASTER * deadline.left * found.stepped / max(spent, 1e-9), left - boxes)
+                settings = self._more(found, settings, affordable, len(methods) == 1)
+                if len(methods) > 1 and not (settings and raised):
+                    methods, settings = methods[1:], gained
+                    # with which a box takes another time
+                    self.box_actions.method, self.box_actions.batches = methods[0], TimedBatches(deadline, _ROWS)
+        lower, steps, finished = best
+        return StateBoxCertificate(lower, steps, boxes, rounds, finished)
 
-    def _tighter(self, method: Method) -> Method | None:
-        """The next tighter bounds; None where there are none."""
-        later = self._methods[self._methods.index(method) + 1 :]
-        return later[0] if later else None
-
-    def _more(self, found: SearchRound, last: RoundSettings, affordable: float) -> RoundSettings | None:
-        """A round with the same bounds and more boxes, or smaller cells, than the last one; None where there is none.
-
-        Args:
-            found: the last round.
-            last: its settings.
-            affordable: how many boxes may still be stepped.
-        """
+    def _more(self, found: SearchRound, last: RoundSettings, affordable: float, tightest: bool) -> RoundSettings | None:
+        """A round with the same bounds and more boxes, or smaller cells, than the last; None where there is none."""
         if last.scale is not None:
             half = last.scale / 2
-            return None if found.crowded or half < _FINEST_OF_MANY else replace(last, scale=half)
+            return None if found.crowded or half < _FINEST_OF_MANY else last._replace(scale=half)
         if not found.coarsened:
             return None
-        tightest = self._tighter(last.method) is None
         more = _next_at_once(last.at_once, found.stepped, affordable, self._most, tightest)
-        return None if more is None else replace(last, at_once=more)
+        return None if more is None else last._replace(at_once=more)
 
 
 def _next_at_once(at_once: int, stepped: int, affordable: float, most: int, tightest: bool = True) -> int | None:
@@ -293,17 +278,14 @@ def _next_at_once(at_once: int, stepped: int, affordable: float, most: int, tigh
     return None if factor < _LEAST_MORE else int(at_once * factor)
 
 
-@dataclass(frozen=True)
-class RoundSettings:
+class RoundSettings(NamedTuple):
     """What a round of a search is made with.
 
     Attributes:
-        method: how the outputs of the network are bounded.
         at_once: above how many boxes larger cells are taken; with cells of one size, above which the round stops.
         scale: of the cells, where they keep their size; else None.
     """
 
-    method: Method
     at_once: int
     scale: float | None
 
@@ -315,11 +297,11 @@ class SearchRound:
     longer with cells of one size: to join boxes again and again costs them more than it does a single path's.
 
     Args:
-        search: what is searched; its bounds are those of ``settings`` already.
+        search: what is searched.
         settings: how many boxes at once, and which cells.
         start_low, start_high: the box of start states.
         deadline: when it stops.
-        max_boxes: how many boxes are stepped at most; None for any number.
+        max_boxes: how many boxes are stepped at most.
 
     Attributes:
         lower: the certified return so far.
@@ -339,7 +321,7 @@ class SearchRound:
         start_low: Floats,
         start_high: Floats,
         deadline: Deadline,
-        max_boxes: int | None,
+        max_boxes: float = math.inf,
     ) -> None:
         self.search, self.dynamics = search, search.dynamics
         self._deadline, self._max, self._most = deadline, max_boxes, settings.at_once
@@ -364,10 +346,9 @@ class SearchRound:
 
     def run(self) -> None:
         """Follow the boxes to the end of the episode, or to a limit."""
-        most = self._max or math.inf
         while self.steps < self.dynamics.limit and len(self.values):
             crowded = self._fixed and len(self.values) > self._most
-            if self.steps and (self._deadline.passed or self.stepped >= most or crowded):
+            if self.steps and (self._deadline.passed or self.stepped >= self._max or crowded):
                 self.stopped, self.crowded = True, crowded
                 return
             try:
@@ -656,32 +637,26 @@ class BoxActions:
 
     def possible(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
         """Which actions are possible in boxes ``[N, D]``, ``[N, A]``; raises :class:`OutOfTime`."""
-        parts, start = list[NDArray[np.bool_]](), 0
+        parts, start = list[Tensor](), 0
         while start < len(low):
             rows = self.batches.next(len(low) - start)
             if not rows:
                 raise OutOfTime
-            parts.append(self._possible(low[start : start + rows], high[start : start + rows]))
-            self.batches.done(rows)
-            start += rows
-        return np.concatenate(parts)
-
-    def _possible(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
-        parts = list[Tensor]()
-        for first, last in self._inputs(low, high):
+            first, last = self._inputs(low[start : start + rows], high[start : start + rows])
             hull = first.amin(0, keepdim=True), last.amax(0, keepdim=True)
             found = possible_actions(self._victim, first, last, "interval", hull)
             unsure = found.sum(1) > 1  # the rest is decided by the cheapest bounds
             if self.method != "interval" and unsure.any():
                 found[unsure] &= possible_actions(self._victim, first[unsure], last[unsure], self.method, hull)
             parts.append(found)
+            self.batches.done(rows)
+            start += rows
         return torch.cat(parts).cpu().numpy()
 
     def bounds(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         """Bounds on continuous actions in boxes ``[N, D]``, ``[N, 1]`` twice."""
-        parts = [action_bounds(self._victim, *box, self.method) for box in self._inputs(low, high)]
-        least, most = (torch.cat(ends).double().cpu().numpy() for ends in zip(*parts, strict=True))
-        return least, most
+        least, most = action_bounds(self._victim, *self._inputs(low, high), self.method)
+        return least.double().cpu().numpy(), most.double().cpu().numpy()
 
     def effects(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         """How far boxes, and the budget, move the difference of the two largest outputs, by their gradient.
@@ -691,15 +666,16 @@ class BoxActions:
         """
         sides, budgets = list[Floats](), list[Floats]()
         size = low.shape[1]
-        for first, last in self._inputs(low, high):
+        for start in range(0, len(low), _ROWS):
+            part = slice(start, start + _ROWS)
+            first, last = self._inputs(low[part], high[part])
             middle = ((first + last) / 2).requires_grad_()
             with torch.enable_grad():
                 best = self._victim.params(middle).topk(2, -1).values
                 (slopes,) = torch.autograd.grad((best[:, 0] - best[:, 1]).sum(), middle)
             moved = (slopes.abs() * (last - first) / 2).double().cpu().numpy()
             if self._eps is None:  # the sides of observations are those of boxes and the budget together
-                rows = slice(len(sides) * _ROWS, len(sides) * _ROWS + len(first))
-                own = slopes.abs().double().cpu().numpy() * (high[rows] - low[rows]) / 2
+                own = slopes.abs().double().cpu().numpy() * (high[part] - low[part]) / 2
                 sides.append(own)
                 budgets.append((moved - own).sum(1))
             else:
@@ -707,23 +683,18 @@ class BoxActions:
                 budgets.append(moved[:, size:].sum(1))
         return np.concatenate(sides), np.concatenate(budgets)
 
-    def _inputs(self, low: Floats, high: Floats) -> Iterator[tuple[Tensor, Tensor]]:
-        """What the victim takes, for the boxes in parts."""
-        victim = self._victim
-        for start in range(0, len(low), _ROWS):
-            first, last = low[start : start + _ROWS], high[start : start + _ROWS]
-            if self._eps is None:
-                seen = [end.astype(np.float32) for end in self._dynamics.observe(first, last)]  # as the environment
-                ends = self._boxes(seen[0])[0], self._boxes(seen[1])[1]
-            else:
-                states = self._dynamics.observe(first, last)
-                room = self._eps + _ROUNDING * (1 + np.maximum(*np.abs(states)) + self._eps)
-                ends = (
-                    torch.from_numpy(np.concatenate([first, -room], 1)),
-                    torch.from_numpy(np.concatenate([last, room], 1)),
-                )
-            least, most = (end.to(victim.device, victim.dtype) for end in ends)
-            yield least, most
+    def _inputs(self, low: Floats, high: Floats) -> tuple[Tensor, Tensor]:
+        """The boxes of what the victim takes."""
+        states = self._dynamics.observe(low, high)
+        if self._eps is None:
+            seen = [end.astype(np.float32) for end in states]  # as the environment
+            least, most = self._boxes(seen[0])[0], self._boxes(seen[1])[1]
+        else:
+            room = self._eps + _ROUNDING * (1 + np.maximum(*np.abs(states)) + self._eps)
+            least = torch.from_numpy(np.concatenate([low, -room], 1))
+            most = torch.from_numpy(np.concatenate([high, room], 1))
+        device, dtype = self._victim.device, self._victim.dtype
+        return least.to(device, dtype), most.to(device, dtype)
 
 
 def _with_axes(victim: Victim, net: GraphNetwork, back: Floats) -> Victim:

@@ -275,9 +275,8 @@ def certify(
     (array([500., 500.]), array([False, False]), True)
     """
     budget = needed_budget("a certificate", eps, scale, within, zero=True)
-    limits = SearchLimits.of(order, max_sequences, max_nodes, max_boxes, budget_s)
-    seeds, searched = draw_seeds(seed, episodes), limits.nodes != 0
-    whole = Deadline(None if limits.seconds is None else limits.seconds * episodes)
+    seeds, searched = draw_seeds(seed, episodes), max_nodes != 0
+    whole = Deadline(None if budget_s is None else budget_s * episodes)
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     with closing(DeterministicEpisodes(victim, environment)) as played, one_thread():
@@ -302,7 +301,10 @@ def certify(
         cut = [[name for name, values in paths.items() if np.isnan(values[i])] for i in range(episodes)]
         told, found = _progress(progress, "search", episodes), [CertifiedEpisode()] * episodes
         if least is not None:
-            search = CertifyingSearch(played, possible, least, _state_boxes(played, possible.budget, method), limits)
+            by_boxes = _state_boxes(played, possible.budget, method)
+            search = CertifyingSearch(
+                played, possible, least, by_boxes, order, max_sequences, max_nodes, max_boxes, budget_s
+            )
             for i in range(episodes):
                 own = whole.share(1 / (episodes - i))
                 of_paths = np.nan_to_num([clean.returns[i], gwc.returns[i]], nan=np.inf).min()  # of possible actions
@@ -331,41 +333,6 @@ def certify(
             sequence_counts=np.array([one.sequences for one in found], np.int64),
             cut=tuple(map(tuple, cut)),
         )
-
-
-@dataclass(frozen=True)
-class SearchLimits:
-    """Which searches of an episode there are, and how far they go.
-
-    None stands for no limit of sequences or seconds, and for both orders.
-
-    Attributes:
-        order, sequences, nodes, seconds: ``order``, ``max_sequences``, ``max_nodes`` and ``budget_s`` of
-            :func:`certify`.
-        boxes: how many boxes of states are stepped at most.
-    """
-
-    order: SearchOrder | None
-    sequences: int | None
-    nodes: int
-    boxes: int
-    seconds: float | None
-
-    @classmethod
-    def of(
-        cls,
-        order: SearchOrder | None,
-        max_sequences: int | None,
-        max_nodes: int | None,
-        max_boxes: int | None,
-        budget_s: float | None,
-    ) -> SearchLimits:
-        """Limits as :func:`certify` takes them."""
-        if max_nodes is None:
-            max_nodes = _NODES if budget_s is None else _NODES_IN_TIME
-        if max_boxes is None:
-            max_boxes = max(10 * max_nodes, 1)
-        return cls(order, max_sequences, max_nodes, max_boxes, budget_s)
 
 
 def _state_boxes(played: DeterministicEpisodes, budget: Budget, method: Method) -> StateBoxSearch | None:
@@ -408,14 +375,25 @@ class CertifyingSearch:
         possible: what the victim may do under the budget.
         least: what is known of rewards.
         boxes: the search over boxes of states, or None.
-        limits: of every episode.
+        order, max_sequences, max_nodes, max_boxes, budget_s: of every episode, as for :func:`certify`.
     """
 
     played: DeterministicEpisodes
     possible: FollowedActions
     least: LeastReturn
     boxes: StateBoxSearch | None
-    limits: SearchLimits
+    order: SearchOrder | None
+    max_sequences: int | None
+    max_nodes: int | None
+    max_boxes: int | None
+    budget_s: float | None
+
+    @property
+    def nodes(self) -> int:
+        """How many steps are simulated at most."""
+        if self.max_nodes is not None:
+            return self.max_nodes
+        return _NODES if self.budget_s is None else _NODES_IN_TIME
 
     def episode(self, seed: int, lowest: float, own: Deadline) -> CertifiedEpisode:
         """Search one episode.
@@ -432,27 +410,26 @@ class CertifyingSearch:
         lower, by_boxes, boxes, search = min(self.least.after(0.0, 0), lowest), math.nan, self.boxes, None
         if not own.passed:
             search = ActionSearch(self.played, self.possible, self.least, seed, lowest)
-            self._run(search, self.limits.order, own if boxes is None else own.share(1 - _BOXES_SHARE))
+            self._run(search, self.order, own if boxes is None else own.share(1 - _BOXES_SHARE))
             lower, lowest = search.lower, search.lowest
         if boxes is not None and lower != lowest and not own.passed:
             self.played.env.reset(seed=seed)
             start = boxes.dynamics.state()
-            seconds = None if self.limits.seconds is None else own.left
-            by_boxes = boxes.run(start, start, seconds, self.limits.boxes).lower
+            seconds = None if self.budget_s is None else own.left
+            by_boxes = boxes.run(start, start, seconds, self.max_boxes or max(10 * self.nodes, 1)).lower
             lower = max(lower, by_boxes)
             if search is not None and lower != lowest:  # with the time that boxes have left
-                self._run(search, self.limits.order or "best-first", own)
+                self._run(search, self.order or "best-first", own)
                 lower, lowest = max(lower, search.lower), search.lowest
         nodes, sequences = (0, 0) if search is None else (search.nodes, search.sequences)
         return CertifiedEpisode(lower, lowest, by_boxes, nodes, sequences)
 
     def _run(self, search: ActionSearch, order: SearchOrder | None, deadline: Deadline) -> None:
         """Search over sequences of actions, in an order or in both."""
-        nodes, images = self.limits.nodes, _are_images(self.played)
+        images = _are_images(self.played)
         share = 1.0 if order is not None else _SHARE
         if order != "best-first":
-            search.run(
-                "depth-first", deadline.share(share), int(share * nodes), self.limits.sequences, 8 if images else 32
-            )
+            nodes, batch = int(share * self.nodes), 8 if images else 32
+            search.run("depth-first", deadline.share(share), nodes, self.max_sequences, batch)
         if order != "depth-first":
-            search.run("best-first", deadline, nodes, batch=8 if images else 256)
+            search.run("best-first", deadline, self.nodes, batch=8 if images else 256)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
@@ -165,6 +166,7 @@ class IntervalDynamics:
     """One environment on boxes of states.
 
     Attributes:
+        env: the environment, without wrappers.
         coordinates: what a state is multiplied by to get the axes of boxes; ``[D, D]``.
         limit: the largest number of steps of an episode.
         start_low, start_high: the box of states that the environment is reset to by default; ``[D]``.
@@ -172,6 +174,7 @@ class IntervalDynamics:
         most: the largest return of an episode, where it is known; else infinity.
     """
 
+    env: Any
     coordinates: Floats
     limit: int
     start_low: Floats
@@ -191,7 +194,7 @@ class IntervalDynamics:
 
     def state(self) -> Floats:
         """The environment's present state ``[D]``."""
-        raise NotImplementedError
+        return np.array(self.env.state, np.float64)
 
     def observe(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         """Boxes around the observations, in float64, at the states of boxes ``[N, D]``."""
@@ -208,10 +211,11 @@ class IntervalDynamics:
 
 def has_dynamics(env: AnyEnv) -> bool:
     """Whether :func:`dynamics_of` takes this environment."""
-    *wrappers, inner = wrappers_of(env)
-    transparent = all(type(wrapper) in _TRANSPARENT for wrapper in wrappers)
-    euler = getattr(inner, "kinematics_integrator", "euler") == "euler"
-    return transparent and type(inner) in _KNOWN and euler and step_limit(env) is not None
+    try:
+        dynamics_of(env)
+    except ValueRangeError:
+        return False
+    return True
 
 
 def dynamics_of(env: AnyEnv) -> IntervalDynamics:
@@ -281,9 +285,6 @@ class CartPoleDynamics(IntervalDynamics):
         root, turn = math.sqrt(scale), self._turn * scale / 4
         width = np.clip(0.25 * math.sqrt(slopes[2] / max(slopes[0], 1e-9)), 0.25, 4.0) if slopes[2] else 1.0
         return np.array([width * root, self._push / 2 * root, turn, turn])
-
-    def state(self) -> Floats:
-        return np.array(self.env.state, np.float64)
 
     def states(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         """Boxes of states around those of the slanted axes."""
@@ -372,9 +373,6 @@ class MountainCarDynamics(IntervalDynamics):
         env = self.env
         return np.array([env.max_position - env.min_position, 2 * env.max_speed]) * scale / 50
 
-    def state(self) -> Floats:
-        return np.array(self.env.state, np.float64)
-
     def observe(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         return low, high
 
@@ -424,9 +422,6 @@ class PendulumDynamics(IntervalDynamics):
     def cells(self, scale: float, slopes: Floats | None) -> Floats:
         return np.array([2 * np.pi / max(round(60 / scale), 1), 2 * self.env.max_speed * scale / 60])
 
-    def state(self) -> Floats:
-        return np.array(self.env.state, np.float64)
-
     def observe(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         angle = Interval(low[:, 0], high[:, 0])
         cos, sin = angle.cos(), angle.sin()
@@ -459,7 +454,8 @@ class PendulumDynamics(IntervalDynamics):
 
     def least_rest(self, steps: int) -> float:
         env = self.env
-        return -steps * (np.pi**2 + 0.1 * max(env.max_speed, 1.0) ** 2 + 0.001 * env.max_torque**2) * (1 + 1e-9)
+        most = np.pi**2 + 0.1 * max(env.max_speed, 1.0) ** 2 + 0.001 * env.max_torque**2
+        return -steps * float(most) * (1 + 1e-9)
 
 
 def _halves(low: Floats, high: Floats) -> tuple[Floats, Floats]:

@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.certification.action_search import SearchOrder
-from adv_wrappers.certification.certificate import CertifiedEpisode, CertifyingSearch, SearchLimits
+from adv_wrappers.certification.certificate import CertifiedEpisode, CertifyingSearch
 from adv_wrappers.certification.smoothing import hoeffding, q_bounds, vote_bounds
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Array, Floats
@@ -185,7 +185,6 @@ def certify_smoothed_actions(
         raise ValueRangeError("expected at least one eps")
     if max_states is None and max_nodes is None:
         raise ValueRangeError("a union bound needs a number of states: give max_nodes, or max_states")
-    limits = SearchLimits.of(order, 5000, max_nodes, None, budget_s)
     agent, seeds = _smoothed(load_victim(victim)), draw_seeds(seed, episodes)
     environment = Environment.of(env, agent, env_kwargs, make)
     with closing(DeterministicEpisodes(agent.victim, environment)) as played, one_thread():
@@ -195,14 +194,15 @@ def certify_smoothed_actions(
         failure = 1 - confidence if exact else (1 - confidence) / 2
         error = 0.0 if exact else _error(agent, failure, played.limit, episodes)
         if max_states is None:  # a search asks for no more: each of them is stepped from with every action
-            max_states = len(lengths) * episodes * ((limits.nodes or 0) // agent.width + 1)
+            max_states = len(lengths) * episodes * ((max_nodes or 0) // agent.width + 1)
         scores = ScoreBounds(agent, samples, seed, failure, max_states)
         played.check_deterministic(seeds[0])
         found = np.empty((len(lengths), episodes), CertifiedEpisode)
         for i, own in enumerate(seeds):
             lowest = math.inf
             for k, length in enumerate(lengths):
-                search = CertifyingSearch(played, PossibleSmoothedActions(scores, length, error), least, None, limits)
+                possible = PossibleSmoothedActions(scores, length, error)
+                search = CertifyingSearch(played, possible, least, None, order, 5000, max_nodes, None, budget_s)
                 found[k, i] = search.episode(own, lowest, Deadline(budget_s))
                 lowest = found[k, i].lowest  # what is possible stays so within larger eps
                 if progress is not None:

@@ -67,9 +67,7 @@ def outside(name, episodes=60, **changes):
     for owner, attribute, value in changes.get("broken", lambda search: [])(search):
         setattr(owner, attribute, value)
     dynamics = search.dynamics
-    found = SearchRound(
-        search, RoundSettings("interval", 1000, None), dynamics.start_low, dynamics.start_high, Deadline(None), None
-    )
+    found = SearchRound(search, RoundSettings(1000, None), dynamics.start_low, dynamics.start_high, Deadline(None))
     seen = np.array([env.reset(seed=seed)[0] for seed, env in enumerate(envs)])
     playing, earned, counts = np.ones(episodes, bool), np.zeros(episodes), []
     toward = random.choice([-1, 1], (episodes, seen.shape[1]))
@@ -146,7 +144,6 @@ def test_a_robust_agent_is_certified_for_whole_episodes():
     env = gym.make("CartPole-v1", max_episode_steps=30)
     found = certify_all_starts(upright(), env, 0.002, method="interval", budget_s=None, max_boxes=100_000)
     assert found.lower == found.steps == 30 and found.finished and found.rounds < 4
-    assert found.start_low.tolist() == [-0.05] * 4
 
 
 def test_what_was_followed_counts_wherever_a_search_stops():
@@ -167,10 +164,7 @@ def test_smaller_budgets_and_smaller_cells_certify_more():
     assert lower[0] < lower[1] < lower[2]
     search = StateBoxSearch(upright(), gym.make("CartPole-v1"), 0.1, method="interval")
     start = search.dynamics.start_low, search.dynamics.start_high
-    rounds = [
-        SearchRound(search, RoundSettings("interval", at_once, None), *start, Deadline(None), None)
-        for at_once in (50, 400)
-    ]
+    rounds = [SearchRound(search, RoundSettings(at_once, None), *start, Deadline(None)) for at_once in (50, 400)]
     for found in rounds:
         found.run()
     assert rounds[0].lower < rounds[1].lower
@@ -260,10 +254,7 @@ def test_cells_are_as_large_as_many_starts_need():
     env.unwrapped.force_mag = 0.5
     search = StateBoxSearch(upright(), env, 0.01)
     low, high = search.dynamics.start_low, search.dynamics.start_high
-    one, all_ = (
-        SearchRound(search, RoundSettings("interval", 500, None), first, high, Deadline(None), None)
-        for first in (high, low)
-    )
+    one, all_ = (SearchRound(search, RoundSettings(500, None), first, high, Deadline(None)) for first in (high, low))
     assert one._scale < all_._scale and 0 < len(all_.values) <= 500
     assert search.run(low, high, None, 2000).lower > 0
 
