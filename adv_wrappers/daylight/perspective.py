@@ -89,13 +89,13 @@ def inverse_of(corners: Corners, height: int, width: int) -> tuple[float, ...]:
 
 
 def _forward(source: Corners, target: Corners) -> tuple[float, ...]:
-    rows, right = [], []
-    for (x, y), (u, _) in zip(source, target, strict=True):
-        rows.append([x, y, 1.0, 0.0, 0.0, 0.0, -x * u, -y * u])
-        right.append(u)
-    for (x, y), (_, v) in zip(source, target, strict=True):
-        rows.append([0.0, 0.0, 0.0, x, y, 1.0, -x * v, -y * v])
-        right.append(v)
+    rows, right = list[list[float]](), list[float]()
+    for axis in (0, 1):
+        for (x, y), moved in zip(source, target, strict=True):
+            ahead, beside = [x, y, 1.0], [0.0, 0.0, 0.0]
+            own = [*ahead, *beside] if axis == 0 else [*beside, *ahead]
+            rows.append([*own, -x * moved[axis], -y * moved[axis]])
+            right.append(moved[axis])
     return (*_solve(rows, right), 1.0)
 
 
@@ -120,20 +120,16 @@ def _solve(a: list[list[float]], b: list[float]) -> list[float]:
 
 
 def _inverse(m: tuple[float, ...]) -> tuple[float, ...]:
-    a, b, c, d, e, f, g, h, i = m
-    det = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
-    s = 1 / det
-    return (
-        (e * i - f * h) * s,
-        (c * h - b * i) * s,
-        (b * f - c * e) * s,
-        (f * g - d * i) * s,
-        (a * i - c * g) * s,
-        (c * d - a * f) * s,
-        (d * h - e * g) * s,
-        (b * g - a * h) * s,
-        (a * e - b * d) * s,
-    )
+    """By cofactors: the columns of the inverse are cross products of the rows."""
+    first, second, third = m[:3], m[3:6], m[6:]
+    columns = _cross(second, third), _cross(third, first), _cross(first, second)
+    a, b, c = columns[0]
+    s = 1 / (first[0] * a + first[1] * b + first[2] * c)
+    return tuple(column[i] * s for i in range(3) for column in columns)
+
+
+def _cross(u: tuple[float, ...], v: tuple[float, ...]) -> tuple[float, ...]:
+    return u[1] * v[2] - u[2] * v[1], u[2] * v[0] - u[0] * v[2], u[0] * v[1] - u[1] * v[0]
 
 
 # Moves of the corners top left, top right, bottom right and bottom left, (right, down), for a norm of one.
