@@ -82,7 +82,7 @@ def _run(
 
     import_train_adversary()  # says what is missing where Stable-Baselines3 is
     from adv_wrappers.environments.environment import Environment
-    from adv_wrappers.evaluation.searches.fewest_perturbations import TimingRules, TimingSearch, resilience_profile
+    from adv_wrappers.evaluation.searches.fewest_perturbations import TimingSearch, resilience_profile
     from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
     from adv_wrappers.training.resilience import resilience as measures
     from adv_wrappers.victims import load_victim
@@ -93,7 +93,7 @@ def _run(
     lowest = lowest_reward or 0.0
     if profile is not None:  # which raises for what cannot be searched, before the training
         with closing(DeterministicEpisodes(agent, environment)) as tree:
-            TimingSearch(tree, TimingRules(by, horizon=1, lowest_reward=lowest))
+            TimingSearch(tree, by, horizon=1, lowest_reward=lowest)
     with show_progress() as move, resumable(out):
         found = getattr(measures, name)(
             agent,

@@ -35,7 +35,7 @@ from adv_wrappers.core.types import Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, Transition, TreeNode, collection_paused
-from adv_wrappers.utils.limits import Count, Finite, NotNegative, Positive, Seed, Share, check_fields, checked
+from adv_wrappers.utils.limits import Count, Finite, NotNegative, Positive, Seed, Share, checked
 from adv_wrappers.victims import Victim, load_victim
 
 Steps = tuple[int, ...]  # of an episode: those that are perturbed
@@ -158,16 +158,13 @@ def fewest_perturbations(
     >>> found.objective, found.perturbations
     (array([13., 13.]), array([5, 4]))
     """
-    rules = TimingRules(by, gamma, horizon, lowest_reward, max_nodes)
-    _check_seeds(seeds)
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs)
-    with closing(DeterministicEpisodes(victim, environment)) as tree:
-        search = TimingSearch(tree, rules)
-        episodes = [search.episode(seed, cost, None) for seed in seeds]
+    rules = by, gamma, horizon, lowest_reward, max_nodes
+    label, episodes = _searched(victim, environment, seeds, cost, None, *rules)
     found = [episode.best[0] for episode in episodes]
     return FewestPerturbations(
-        tree.label,
+        label,
         environment.name,
         tuple(seeds),
         cost,
@@ -210,15 +207,12 @@ def resilience_profile(
     """
     if not budgets:
         raise ValueRangeError("budgets must hold at least one number of perturbations, got none")
-    rules = TimingRules(by, gamma, horizon, lowest_reward, max_nodes)
-    _check_seeds(seeds)
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
-    with closing(DeterministicEpisodes(victim, environment)) as tree:
-        search = TimingSearch(tree, rules)
-        episodes = [search.episode(seed, 0.0, max(budgets)) for seed in seeds]
+    rules = by, gamma, horizon, lowest_reward, max_nodes
+    label, episodes = _searched(victim, environment, seeds, 0.0, max(budgets), *rules)
     return ResilienceProfile(
-        tree.label,
+        label,
         environment.name,
         tuple(seeds),
         tuple(budgets),
@@ -231,9 +225,15 @@ def resilience_profile(
     )
 
 
-def _check_seeds(seeds: Sequence[int]) -> None:
+def _searched(
+    victim: Victim, environment: Environment, seeds: Sequence[int], cost: float, most: int | None, *rules: Any
+) -> tuple[str, list[SearchedEpisode]]:
+    """What reports call the victim, and the search of every episode; ``rules`` are those of :class:`TimingSearch`."""
     if not seeds:
         raise ValueRangeError("seeds must hold at least one seed, got none")
+    with closing(DeterministicEpisodes(victim, environment)) as tree:
+        search = TimingSearch(tree, *rules)
+        return tree.label, [search.episode(seed, cost, most) for seed in seeds]
 
 
 def _json(found: FewestPerturbations | ResilienceProfile) -> dict[str, Any]:
@@ -241,8 +241,7 @@ def _json(found: FewestPerturbations | ResilienceProfile) -> dict[str, Any]:
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in arrays.items()}
 
 
-@dataclass(frozen=True)
-class FoundTiming:
+class FoundTiming(NamedTuple):
     """A timing that is known: what it totals, and the steps that it perturbs."""
 
     total: float
@@ -299,37 +298,32 @@ class SearchedEpisode:
                 self.best[k] = timing
 
 
-@dataclass(frozen=True)
-class TimingRules:
-    """Which timings are considered, as for :func:`fewest_perturbations`."""
-
-    by: Forced | None = None
-    gamma: Share = 0.99
-    horizon: Positive | None = None
-    lowest_reward: Finite = 0.0
-    max_nodes: Positive = 1_000_000
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
 class TimingSearch:
     """The searches of one victim in one environment.
 
     Args:
         tree: the victim and the environment.
-        rules: which timings are considered.
+        by, gamma, horizon, lowest_reward, max_nodes: which timings are considered, as for :func:`fewest_perturbations`.
 
     Raises:
-        VictimError: for a victim that ``rules.by`` does not suit.
+        VictimError: for a victim that ``by`` does not suit.
         ValueRangeError: for numbers out of range, and a negative ``lowest_reward`` where episodes have no limit.
     """
 
-    def __init__(self, tree: DeterministicEpisodes, rules: TimingRules) -> None:
-        self.tree, self.rules = tree, rules
-        self.worst = None if rules.by == "any" else WorstAction(tree.victim, rules.by, gamma=rules.gamma, other=True)
-        self.limit = tree.limit if rules.horizon is None else rules.horizon
-        if rules.lowest_reward < 0 and self.limit is None:
+    @checked
+    def __init__(
+        self,
+        tree: DeterministicEpisodes,
+        by: Forced | None = None,
+        gamma: Share = 0.99,
+        horizon: Positive | None = None,
+        lowest_reward: Finite = 0.0,
+        max_nodes: Positive = 1_000_000,
+    ) -> None:
+        self.tree, self.horizon, self.lowest_reward, self.max_nodes = tree, horizon, lowest_reward, max_nodes
+        self.worst = None if by == "any" else WorstAction(tree.victim, by, gamma=gamma, other=True)
+        self.limit = tree.limit if horizon is None else horizon
+        if lowest_reward < 0 and self.limit is None:
             raise ValueRangeError(
                 "a lowest_reward= below 0 needs a horizon: without a limit of steps no timing is bounded"
             )
@@ -347,7 +341,7 @@ class TimingSearch:
 
     def _clean_episode(self, seed: int) -> tuple[TreeNode, float, float]:
         """The first state, and the return without perturbations, whole and within the horizon."""
-        tree, horizon = self.tree, self.rules.horizon
+        tree, horizon = self.tree, self.horizon
         first = tree.reset(seed)
         observation, clean, clean_then = first.observation, 0.0, 0.0
         for t in itertools.count():
@@ -361,10 +355,8 @@ class TimingSearch:
         return first, clean, clean_then
 
     def _checked_reward(self, reward: float) -> float:
-        if not reward >= self.rules.lowest_reward:
-            raise ValueRangeError(
-                f"expected rewards of at least lowest_reward={self.rules.lowest_reward:g}, got {reward}"
-            )
+        if not reward >= self.lowest_reward:
+            raise ValueRangeError(f"expected rewards of at least lowest_reward={self.lowest_reward:g}, got {reward}")
         return reward
 
     def _search(
@@ -386,7 +378,7 @@ class TimingSearch:
                     total = one.total + cost * (len(steps) - len(one.steps))
                     if not found.beaten_by(total + least, steps):
                         continue
-                    if found.nodes >= self.rules.max_nodes:
+                    if found.nodes >= self.max_nodes:
                         found.first_open = min(found.first_open, len(steps))
                         continue
                     found.nodes += 1
@@ -394,7 +386,7 @@ class TimingSearch:
                     total += self._checked_reward(reached.reward)
                     if reached.over:
                         found.keep(FoundTiming(total, steps))
-                    elif self.rules.horizon == t + 1:
+                    elif self.horizon == t + 1:
                         found.keep(FoundTiming(total + rest, steps))
                     elif found.beaten_by(total + self._least_future(t + 1, rest), steps):
                         after.append(PerturbedNode(tree.save(reached), total, steps))
@@ -404,7 +396,7 @@ class TimingSearch:
 
     def _least_future(self, t: int, rest: float) -> float:
         """The least that a state at step t can still earn."""
-        lowest = float(self.rules.lowest_reward)
+        lowest = self.lowest_reward
         if self.limit is None:
             return lowest
         left = lowest * (self.limit - t)
