@@ -36,33 +36,38 @@ def remember_value(memory: dict[str, Tensor], value: Tensor) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a channel does to observations: they come late by a fixed time, by one that varies, or not at all.
-#
-# What is remembered are the steps that are attacked, so these are meant for every step (the timing ``always``).
-# Before an episode has begun nothing is under way: until a later observation arrives, that of the reset is shown.
+# What is under way in a channel: the values of a row's last attacked steps, oldest first.
 # ----------------------------------------------------------------------------------------------------------------------
 
 
 DelaySteps = Annotated[int, Limits(1, 1000)]  # what is under way is kept
 
 
-def _nothing_under_way(x: Tensor, count: int) -> dict[str, Tensor]:
-    """The memory of :func:`_under_way` before anything has come in."""
-    past = x.unsqueeze(1).expand(-1, count, *x.shape[1:]).contiguous()
+def nothing_under_way(x: Tensor, steps: int) -> dict[str, Tensor]:
+    """The memory of :func:`under_way` before anything has come in, for values ``x [B, *S]``."""
+    past = x.unsqueeze(1).expand(-1, steps + 1, *x.shape[1:]).contiguous()
     return {"past": past, "begun": torch.zeros(len(x), dtype=torch.bool, device=x.device)}
 
 
-def _under_way(memory: dict[str, Tensor], x: Tensor, count: int) -> Tensor:
-    """The last ``count`` values, of which ``x`` is the newest, oldest first, ``[B, count, *S]``; they are remembered.
+def under_way(memory: dict[str, Tensor], x: Tensor, before: Tensor) -> Tensor:
+    """The last values, of which ``x`` is the newest, oldest first, ``[B, steps + 1, *S]``; they are remembered.
 
-    In a row that has not begun they are all ``x``.
+    In a row that has not begun all that came earlier is ``before``, ``[B, *S]`` or ``[*S]``.
     """
-    newest = x.unsqueeze(1)
+    newest, past = x.unsqueeze(1), memory["past"].to(x)[:, 1:]
     begun = memory["begun"].to(x.device).view(-1, *(1 for _ in newest.shape[1:]))
-    before = torch.where(begun, memory["past"].to(x)[:, 1:], newest.expand(-1, count - 1, *x.shape[1:]))
-    past = torch.cat([before, newest], 1)
-    memory["past"], memory["begun"] = past.to(memory["past"]), torch.ones_like(memory["begun"])
-    return past
+    past = torch.where(begun, past, before.expand_as(x).unsqueeze(1))
+    found = torch.cat([past, newest], 1)
+    memory["past"], memory["begun"] = found.to(memory["past"]), torch.ones_like(memory["begun"])
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a channel does to observations: they come late by a fixed time, by one that varies, or not at all.
+#
+# What is remembered are the steps that are attacked, so these are meant for every step (the timing ``always``).
+# Before an episode has begun nothing is under way: until a later observation arrives, that of the reset is shown.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,11 @@ class ObservationDelay(NativePerturbation):
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """The observations under way."""
-        return _nothing_under_way(x, self.steps + 1)
+        return nothing_under_way(x, self.steps)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         assert context.memory is not None
-        return _under_way(context.memory, x, self.steps + 1)[:, 0]
+        return under_way(context.memory, x, x)[:, 0]
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class ObservationJitter(NativePerturbation):
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """The observations under way, and how long each takes."""
         takes = torch.zeros(len(x), self.most + 1, dtype=torch.int64, device=x.device)
-        return {**_nothing_under_way(x, self.most + 1), "takes": takes}
+        return {**nothing_under_way(x, self.most), "takes": takes}
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         memory, count = context.memory, self.most + 1
@@ -107,7 +112,7 @@ class ObservationJitter(NativePerturbation):
         drawn = (rng.uniform(context.key, (1,), torch.float32).to(x.device) * count).floor().to(torch.int64)
         drawn = torch.where(memory["begun"].to(x.device)[:, None], drawn, 0)
         takes = torch.cat([memory["takes"].to(x.device)[:, 1:], drawn], 1)
-        past, memory["takes"] = _under_way(memory, x, count), takes.to(memory["takes"])
+        past, memory["takes"] = under_way(memory, x, x), takes.to(memory["takes"])
         places = torch.arange(count, device=x.device)
         newest = torch.where(takes <= self.most - places, places, -1).max(1).values  # the oldest has always arrived
         return past[torch.arange(len(x), device=x.device), newest]
@@ -163,19 +168,12 @@ class ActionDelay(ActionPerturbation, NativePerturbation):
     steps: DelaySteps = 1
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
-        """The actions under way, oldest first, and how many there are."""
-        past = x.unsqueeze(1).expand(-1, self.steps, *x.shape[1:]).contiguous()
-        return {"past": past, "count": torch.zeros(len(x), dtype=torch.int64, device=x.device)}
+        """The actions under way."""
+        return nothing_under_way(x, self.steps)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        memory = context.memory
-        assert memory is not None
-        past, count = memory["past"].to(x), memory["count"]
-        there = (count >= self.steps).to(x.device).view(-1, *(1 for _ in context.shape))
-        received = torch.where(there, past[:, 0], _idle(x, context))
-        memory["past"] = torch.cat([past[:, 1:], x.unsqueeze(1)], 1).to(memory["past"])
-        memory["count"] = (count + 1).clamp(max=self.steps)
-        return received
+        assert context.memory is not None
+        return under_way(context.memory, x, _idle(x, context))[:, 0]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbation, RewardPerturbation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.faults.actuators import NoiseKind
-from adv_wrappers.faults.delays import DelaySteps
+from adv_wrappers.faults.delays import DelaySteps, nothing_under_way, under_way
 from adv_wrappers.utils.limits import Limits
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -96,12 +96,9 @@ class RewardDelay(RewardPerturbation, NativePerturbation):
     steps: DelaySteps = 1
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
-        """The rewards under way, oldest first, 0 before there were any."""
-        return {"past": torch.zeros(len(x), self.steps, *x.shape[1:], dtype=x.dtype, device=x.device)}
+        """The rewards under way."""
+        return nothing_under_way(x, self.steps)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        memory = context.memory
-        assert memory is not None
-        past = memory["past"].to(x)
-        memory["past"] = torch.cat([past[:, 1:], x.unsqueeze(1)], 1).to(memory["past"])
-        return past[:, 0]
+        assert context.memory is not None
+        return under_way(context.memory, x, torch.zeros_like(x))[:, 0]
