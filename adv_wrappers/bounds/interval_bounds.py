@@ -216,15 +216,12 @@ def interval(module: nn.Module, low: Ends, high: Ends, spec: Tensor | None = Non
     for i in range(len(nodes), 0, -1):
         if i in kept and (node := linear[i - 1]) is not None:
             kept.update(node.inputs)
-    skipped = _skipped(nodes, linear)
-    boxes = boxes_of(nodes, low, high, kept, skipped)
-    shapes = _shapes(nodes, boxes, kept)
+    boxes = boxes_of(nodes, low, high, kept)
+    shapes = {number: tuple(box[0].shape[1:]) for number, box in boxes.items()}
     return combined(*pulled_back(linear, {len(nodes): as_rows(rows, shapes[len(nodes)])}, shapes), boxes)
 
 
-def boxes_of(
-    nodes: Sequence[Node], low: Ends, high: Ends, kept: Container[int], skipped: Container[int] = ()
-) -> dict[int, Bounds]:
+def boxes_of(nodes: Sequence[Node], low: Ends, high: Ends, kept: Container[int]) -> dict[int, Bounds]:
     """The boxes of values, by their number.
 
     Args:
@@ -232,16 +229,14 @@ def boxes_of(
         low, high: ends of the input's box.
         kept: the numbers of the values that are asked for. Others are forgotten behind the last node that takes them:
             memory that is used again is quicker.
-        skipped: the numbers of the values that nobody needs.
     """
     boxes = {0: cast(Bounds, (low, high))}  # layers answer with one tensor
-    last = {source: i for i, node in enumerate(nodes) if i + 1 not in skipped for source in node.inputs}
+    last = {source: i for i, node in enumerate(nodes) for source in node.inputs}
     for i, node in enumerate(nodes):
-        if i + 1 not in skipped:
-            boxes[i + 1] = box_through(node, boxes)
-            for source in node.inputs:
-                if last[source] == i and source not in kept:
-                    boxes.pop(source, None)
+        boxes[i + 1] = box_through(node, boxes)
+        for source in node.inputs:
+            if last[source] == i and source not in kept:
+                boxes.pop(source, None)
     return boxes
 
 
@@ -250,25 +245,6 @@ def box_through(node: Node, boxes: Boxes) -> Bounds:
     if node.operation.several:
         return node.operation.interval(*zip(*(boxes[i] for i in node.inputs), strict=True))
     return node.operation.interval(*boxes[node.inputs[0]])
-
-
-def _skipped(nodes: Sequence[Node], linear: Sequence[Node | None]) -> set[int]:
-    """The values of linear nodes that only other such nodes take: a specification is multiplied into them."""
-    found = {i + 1 for i, node in enumerate(linear) if node is not None}
-    for i in range(len(nodes), 0, -1):
-        if i not in found:
-            found.difference_update(nodes[i - 1].inputs)
-    return found
-
-
-def _shapes(nodes: Sequence[Node], boxes: Mapping[int, Bounds], kept: Container[int]) -> dict[int, Shape]:
-    """The shapes of rows of kept values."""
-    shapes = {number: tuple(box[0].shape[1:]) for number, box in boxes.items()}
-    for i, node in enumerate(nodes, 1):
-        if i in shapes or i not in kept:
-            continue
-        shapes[i] = node.operation.output_shape([shapes[each] for each in node.inputs], boxes[min(boxes)][0])
-    return shapes
 
 
 def as_rows(spec: Tensor, shape: Shape) -> Tensor:

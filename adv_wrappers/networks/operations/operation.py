@@ -174,14 +174,6 @@ class Operation:
         """
         return None
 
-    def output_shape(self, shapes: Sequence[Shape], like: Tensor) -> Shape:
-        """The shape of a row of what it answers to rows of these shapes, of the dtype and on the device of ``like``."""
-        told = self.told_shape(shapes[0]) if len(shapes) == 1 else None
-        if told is not None:
-            return told
-        with torch.no_grad():
-            return tuple(self(*(like.new_zeros(1, *shape) for shape in shapes)).shape[1:])
-
     def rows_of(self, chosen: Tensor | slice, shape: Shape) -> tuple[Tensor, Tensor] | None:
         """Some of its outputs as rows ``[1 or B, M, *S]`` and an offset of what it takes; None where it does not say.
 
