@@ -113,6 +113,10 @@ class Interval:
         found = _rounded(least * least, self.largest * self.largest)
         return Interval(np.maximum(found.low, 0.0), found.high)
 
+    def clip(self, most: float) -> Interval:
+        """Brought within plus and minus a number."""
+        return Interval(np.clip(self.low, -most, most), np.clip(self.high, -most, most))
+
     def cos(self) -> Interval:
         """The cosine."""
         ends = np.cos(self.low), np.cos(self.high)
@@ -380,17 +384,13 @@ class MountainCarDynamics(IntervalDynamics):
         env = self.env
         position, velocity = Interval(low[:, 0], high[:, 0]), Interval(low[:, 1], high[:, 1])
         push = (action - 1) * env.force
-        speed = velocity + ((position * 3.0).cos() * -env.gravity + push)
-        speed = Interval(
-            np.clip(speed.low, -env.max_speed, env.max_speed), np.clip(speed.high, -env.max_speed, env.max_speed)
-        )
+        speed = (velocity + ((position * 3.0).cos() * -env.gravity + push)).clip(env.max_speed)
         place = position + speed
         if 3 * abs(env.gravity) < 1:  # it rises with both: the ends are those of the box
-            ends = []
-            for x, v in ((low[:, 0], low[:, 1]), (high[:, 0], high[:, 1])):
-                after = np.clip(v + (push - env.gravity * np.cos(3 * x)), -env.max_speed, env.max_speed)
-                ends.append(x + after)
-            place = Interval(*ends)
+            place = Interval(*(
+                x + np.clip(v + (push - env.gravity * np.cos(3 * x)), -env.max_speed, env.max_speed)
+                for x, v in (low.T, high.T)
+            ))  # fmt: skip
         first, last = _widened(np.stack([place.low, speed.low], 1), np.stack([place.high, speed.high], 1))
         # at the left wall velocities to the left become zero
         stops = first[:, 0] <= env.min_position
@@ -429,24 +429,20 @@ class PendulumDynamics(IntervalDynamics):
 
     def step(self, low: Floats, high: Floats, action: Floats) -> SteppedBoxes:
         env = self.env
-        ends = [np.clip(action[:, i, 0], -env.max_torque, env.max_torque) for i in (0, 1)]
-        room = _SINGLE * np.maximum(*np.abs(ends))  # the environment multiplies torques in float32
-        torque = Interval(ends[0] - room, ends[1] + room)
+        torque = Interval(action[:, 0, 0], action[:, 1, 0]).clip(env.max_torque)
+        room = _SINGLE * torque.largest  # the environment multiplies torques in float32
+        torque = Interval(torque.low - room, torque.high + room)
         angle, spin = Interval(low[:, 0], high[:, 0]), Interval(low[:, 1], high[:, 1])
         far = np.minimum(angle.largest * (1 + _ROUNDING) + _ROUNDING, np.pi)
         cost = Interval(far, far).square() + spin.square() * 0.1 + torque.square() * 0.001
         pull, gain = 3 * env.g / (2 * env.l), 3.0 / (env.m * env.l**2)
-        faster = spin + (angle.sin() * pull + torque * gain) * env.dt
-        faster = Interval(
-            np.clip(faster.low, -env.max_speed, env.max_speed), np.clip(faster.high, -env.max_speed, env.max_speed)
-        )
+        faster = (spin + (angle.sin() * pull + torque * gain) * env.dt).clip(env.max_speed)
         to = angle + faster * env.dt
         if abs(pull) * env.dt**2 < 1:  # it rises with everything: the ends are those of the box
-            ends = []
-            for th, thdot, u in ((low[:, 0], low[:, 1], torque.low), (high[:, 0], high[:, 1], torque.high)):
-                after = np.clip(thdot + (pull * np.sin(th) + gain * u) * env.dt, -env.max_speed, env.max_speed)
-                ends.append(th + after * env.dt)
-            to = Interval(*ends)
+            to = Interval(*(
+                th + np.clip(thdot + (pull * np.sin(th) + gain * u) * env.dt, -env.max_speed, env.max_speed) * env.dt
+                for (th, thdot), u in ((low.T, torque.low), (high.T, torque.high))
+            ))  # fmt: skip
         first, last = _widened(np.stack([to.low, faster.low], 1), np.stack([to.high, faster.high], 1))
         first[:, 1], last[:, 1] = (np.clip(x[:, 1], -env.max_speed, env.max_speed) for x in (first, last))
         reward, never = -cost.high - _ROUNDING, np.zeros(len(low), bool)  # rounded as their sum is, too

@@ -122,8 +122,8 @@ def reached_sets(
         )
     model.check(victim)
     features = model.features
-    starts = _numbers("start", start, (features,))
-    off = model.error_quantile() if error is None else _numbers("error", error, (features,), number=True)[0]
+    starts = torch.atleast_2d(_numbers("start", start, features, 1, 2))
+    off = model.error_quantile() if error is None else _numbers("error", error, features, 0, 1).expand(features)
     if bool((off < 0).any()):
         raise ValueRangeError(f"error must be at least 0, got {off.tolist()}")
     budget = budget.resolve(victim)
@@ -197,15 +197,15 @@ class VictimActions(nn.Module):
         return action
 
 
-def _numbers(name: str, given: ArrayLike, shape: tuple[int], number: bool = False) -> Tensor:
-    """Rows of finite numbers, float64 ``[B, n]``; one row where there are no more, or a ``number`` for all of it."""
+def _numbers(name: str, given: ArrayLike, features: int, least: int, most: int) -> Tensor:
+    """Finite numbers, float64, of at least and at most so many dimensions, the last of which are features."""
     try:
         found = np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:
         raise ValueRangeError(f"{name} must be numbers, got {given!r:.80}") from error
-    fits = found.shape == shape or (found.ndim == 0 if number else found.ndim == 2 and found.shape[1:] == shape)
-    if not fits or not found.size or not np.isfinite(found).all():
-        form = f"a number or {shape}" if number else f"{shape} or ('B', {shape[0]})"
+    forms = ("a number", f"({features},)", f"('B', {features})")[least : most + 1]
+    fits = least <= found.ndim <= most and found.shape[-1:] in ((), (features,)) and found.size
+    if not fits or not np.isfinite(found).all():
         got = found.shape if np.isfinite(found).all() else "some that are not finite"
-        raise ValueRangeError(f"{name} must be finite numbers of shape {form}, got {got}")
-    return torch.from_numpy(np.broadcast_to(found, (1 if found.ndim < 2 else len(found), *shape)).copy())
+        raise ValueRangeError(f"{name} must be finite numbers of shape {' or '.join(forms)}, got {got}")
+    return torch.from_numpy(found.copy())
