@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -210,85 +210,34 @@ class CertifiedRanges(Tabular):
         write(Path(path), (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
 
 
-@dataclass
-class _Runner:
-    """What does not change from radius to radius."""
+def _threat(item: str | ThreatModel, budget: Budget) -> ThreatModel:
+    """A given attack within a budget.
 
-    victim: Victim
-    environment: Environment
-    episodes: int
-    seed: int
-    attacks: Sequence[str | ThreatModel] | None
-    width: int
-    quantize: bool
-    num_envs: int | None
-    progress: EvaluationProgress | None
-    left_out: dict[str, str] = field(default_factory=dict)
+    Raises:
+        ThreatError: for what cannot be understood, and for an attack on actions.
+        BudgetError: for a text with a budget.
+    """
+    if isinstance(item, ThreatModel):
+        found = item
+    else:
+        check_no_budget(item)
+        found = untrained_threat(item, budget) if item in UNTRAINED else parse_threat(item, within=budget)
+    if found.on != "observation":
+        raise ThreatError(f"these certificates are for perturbed observations, and {item} perturbs the action")
+    return found
 
-    def threats(self, budget: Budget, folder: Path | None) -> dict[str, ThreatModel]:
-        """The attacks within a budget by their names; those of the default that do not apply are left out."""
-        chosen: Sequence[str | ThreatModel] = self.attacks if self.attacks is not None else (*UNTRAINED, BEAM)
-        seen, acted = self.environment.spaces_for(self.victim)
-        seen = seen if self.quantize else as_float(seen, threat("noise", within=budget))
-        found, self.left_out = dict[str, ThreatModel](), {}
-        for item in chosen:
-            name = item if isinstance(item, str) else item.label
-            reason = None
-            if self.attacks is None and name in UNTRAINED:
-                reason = why_untrained_excluded(name, self.victim, budget, seen, acted)
-            elif self.attacks is None:
-                reason = why_no_beam(self.victim, self.environment, budget)
-            if reason is not None:
-                self.left_out[name] = reason
-            elif name == BEAM:
-                found[name] = beam_search(
-                    self.victim,
-                    self.environment,
-                    None,
-                    self.episodes,
-                    self.seed,
-                    self.width,
-                    within=budget,
-                    quantize=self.quantize,
-                    progress=self.progress,
-                    out=None if folder is None else folder / BEAM,
-                ).threat
-            else:
-                found[name] = self.threat(item, budget)
-        return found
 
-    def threat(self, item: str | ThreatModel, budget: Budget) -> ThreatModel:
-        """A given attack within a budget.
-
-        Raises:
-            ThreatError: for what cannot be understood, and for an attack on actions.
-            BudgetError: for a text with a budget.
-        """
-        if isinstance(item, ThreatModel):
-            found = item
-        else:
-            check_no_budget(item)
-            found = untrained_threat(item, budget) if item in UNTRAINED else parse_threat(item, within=budget)
-        if found.on != "observation":
-            raise ThreatError(f"these certificates are for perturbed observations, and {item} perturbs the action")
-        return found
-
-    def returns(self, threats: Mapping[str, ThreatModel], folder: Path | None) -> dict[str, list[float]]:
-        """The returns of the same episodes under each attack, and under ``none``."""
-        report = evaluate(
-            self.victim,
-            self.environment,
-            [*threats.values()],
-            self.episodes,
-            self.seed,
-            self.num_envs,
-            distances=(),
-            quantize=self.quantize,
-            progress=self.progress,
-            out=None if folder is None else folder / "attacks",
-            resume=folder is not None,
-        )
-        return {name: row.returns for name, row in zip(("none", *threats), report.threats, strict=True)}
+def _default_attacks(
+    victim: Victim, environment: Environment, budget: Budget, quantize: bool
+) -> tuple[list[str], dict[str, str]]:
+    """The names of the attacks without training that apply, and of the others the reason why they do not."""
+    seen, acted = environment.spaces_for(victim)
+    seen = seen if quantize else as_float(seen, threat("noise", within=budget))
+    reasons = {name: why_untrained_excluded(name, victim, budget, seen, acted) for name in UNTRAINED}
+    reasons[BEAM] = why_no_beam(victim, environment, budget)
+    return [name for name, reason in reasons.items() if not reason], {
+        name: reason for name, reason in reasons.items() if reason
+    }
 
 
 @checked
@@ -375,10 +324,9 @@ def certified_ranges(
     folder = None if out is None else Path(out)
     is_known = victim.is_known and environment.is_known
     known = _read(folder, settings) if folder is not None and is_known else {}
-    runner = _Runner(victim, environment, episodes, seed, attacks, width, quantize, num_envs, progress)
     for item in attacks or ():
         if item != BEAM:
-            runner.threat(item, Linf(radii[0], scale).resolve(victim))  # raises before anything is computed
+            _threat(item, Linf(radii[0], scale).resolve(victim))  # raises before anything is computed
     done = dict(known)
     for radius in radii:
         budget, place = Linf(radius, scale).resolve(victim), None if folder is None else folder / f"eps-{radius:g}"
@@ -403,14 +351,43 @@ def certified_ranges(
             )
             one = CertifiedRange(radius, json.loads(json.dumps(found.to_dict())), {}, {})
             _write(folder, settings, done | {radius: one})
-        threats = runner.threats(budget, place)
-        played = runner.returns(threats, place)
+        chosen, left_out = _default_attacks(victim, environment, budget, quantize) if attacks is None else (attacks, {})
+        threats = dict[str, ThreatModel]()
+        for item in chosen:
+            if item == BEAM:
+                threats[BEAM] = beam_search(
+                    victim,
+                    environment,
+                    None,
+                    episodes,
+                    seed,
+                    width,
+                    within=budget,
+                    quantize=quantize,
+                    progress=progress,
+                    out=None if place is None else place / BEAM,
+                ).threat
+            else:
+                threats[item if isinstance(item, str) else item.label] = _threat(item, budget)
+        # the same episodes, without an attack and under each
+        report = evaluate(
+            victim,
+            environment,
+            [*threats.values()],
+            episodes,
+            seed,
+            num_envs,
+            distances=(),
+            quantize=quantize,
+            progress=progress,
+            out=None if place is None else place / "attacks",
+            resume=place is not None,
+        )
+        played = {name: row.returns for name, row in zip(("none", *threats), report.threats, strict=True)}
         for attack, returns in played.items():
             _check(one, attack, threats.get(attack), returns, draw_seeds(seed, episodes), settings, folder)
         played.pop("none")
-        done[radius] = CertifiedRange(
-            radius, one.certificate, {**one.attacks, **played}, {**one.left_out, **runner.left_out}
-        )
+        done[radius] = CertifiedRange(radius, one.certificate, {**one.attacks, **played}, {**one.left_out, **left_out})
         _write(folder, settings, done)
     done = _with_larger_radii(done)
     for one in done.values():
