@@ -51,11 +51,11 @@ from torch import Tensor
 
 from adv_wrappers.certification.action_search import SearchOrder
 from adv_wrappers.certification.certificate import CertifiedEpisode, CertifyingSearch
-from adv_wrappers.certification.smoothing import hoeffding, q_bounds, vote_bounds
+from adv_wrappers.certification.smoothing import hoeffding, q_bounds, smoothed_victim, vote_bounds
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Array, Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
-from adv_wrappers.errors import SpaceError, ValueRangeError, VictimError
+from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.return_range import LeastReturn
@@ -74,7 +74,6 @@ from adv_wrappers.utils.limits import (
     checked,
 )
 from adv_wrappers.utils.threads import one_thread
-from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.smoothed import Smoothed
 
 
@@ -185,7 +184,7 @@ def certify_smoothed_actions(
         raise ValueRangeError("expected at least one eps")
     if max_states is None and max_nodes is None:
         raise ValueRangeError("a union bound needs a number of states: give max_nodes, or max_states")
-    agent, seeds = _smoothed(load_victim(victim)), draw_seeds(seed, episodes)
+    agent, seeds = smoothed_victim(victim, one_action=True), draw_seeds(seed, episodes)
     environment = Environment.of(env, agent, env_kwargs, make)
     with closing(DeterministicEpisodes(agent.victim, environment)) as played, one_thread():
         if not isinstance(played.env.observation_space, spaces.Box):
@@ -318,11 +317,3 @@ def _error(victim: Smoothed, failure: float, limit: int | None, episodes: int) -
             "max_episode_steps=, or give exact=True"
         )
     return hoeffding(victim.vote, failure / (2 * victim.width * limit * episodes))
-
-
-def _smoothed(victim: Victim) -> Smoothed:
-    if not isinstance(victim, Smoothed):
-        raise VictimError(f"smoothing certifies a victim with noise, Smoothed(victim, sigma), got {victim!r}")
-    if not victim.discrete or victim.width != getattr(victim.action_space, "n", 0):
-        raise VictimError(f"smoothed actions are discrete ones, one a step, this victim acts in {victim.action_space}")
-    return victim

@@ -133,7 +133,7 @@ def certify_smoothed(
     >>> found.certified_return(0.0) > found.certified_return(0.1) > 0
     True
     """
-    victim = _smoothed(load_victim(victim))
+    victim = smoothed_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     if least is None:
         least = lowest_return(environment)
@@ -390,9 +390,7 @@ def action_radius(
     >>> found.radii.shape
     (1,)
     """
-    victim = _smoothed(load_victim(victim))
-    if not victim.discrete or victim.width != getattr(victim.action_space, "n", 0):
-        raise VictimError(f"radii are of one discrete action, this victim acts in {victim.action_space}")
+    victim = smoothed_victim(victim, one_action=True)
     seen = to_victim(observations, victim.dtype, victim.device, True, space=victim.observation_space)
     level = (1 - confidence) / (2 * victim.width)  # a lower and an upper bound for every action
     if q_range is None:
@@ -476,7 +474,11 @@ def _sampled(
     return torch.cat(found)
 
 
-def _smoothed(victim: Victim) -> Smoothed:
+def smoothed_victim(victim: Victim | str, one_action: bool = False) -> Smoothed:
+    """A victim with noise, of one discrete action a step where that is asked for; :class:`VictimError` for another."""
+    victim = load_victim(victim)
     if not isinstance(victim, Smoothed):
         raise VictimError(f"smoothing certifies a victim with noise, Smoothed(victim, sigma), got {victim!r}")
+    if one_action and (not victim.discrete or victim.width != getattr(victim.action_space, "n", 0)):
+        raise VictimError(f"smoothed actions are discrete ones, one a step, this victim acts in {victim.action_space}")
     return victim

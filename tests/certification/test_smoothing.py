@@ -270,7 +270,7 @@ def test_what_is_refused():
     for wrong, match in [
         (lambda: certify_smoothed("zoo:cartpole-dqn", "CartPole-v1"), "a victim with noise"),
         (lambda: action_radius("zoo:cartpole-dqn", np.zeros((1, 4))), "a victim with noise"),
-        (lambda: action_radius(moving, randn(1, 4)), "one discrete action"),
+        (lambda: action_radius(moving, randn(1, 4)), "discrete ones, one a step"),
         (lambda: action_radius(policy, randn(1, 4), q_range=(0, 1)), "q_range is for Q-values"),
     ]:
         with pytest.raises(VictimError, match=match):
