@@ -14,7 +14,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.certification.reached_sets import reached_sets
 from adv_wrappers.errors import AdvWrappersError, BudgetError, CardError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.training.dynamics import relu_mlp
+from adv_wrappers.training.networks import relu_mlp
 from adv_wrappers.victims import Victim
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
 
@@ -23,8 +23,7 @@ N, K = 3, 2
 
 
 def actor(kind: str = "mean", squash: str | None = None, hidden: tuple[int, ...] = (8,), seed: int = 0) -> Any:
-    torch.manual_seed(seed)
-    layers = relu_mlp((N, *hidden, K if kind == "mean" else 2 * K))
+    layers = relu_mlp((N, *hidden, K if kind == "mean" else 2 * K), (seed,))
     victim: Any = adv.from_module(layers, SEEN, ACTED, kind)
     victim.squash = squash
     return victim
@@ -32,7 +31,7 @@ def actor(kind: str = "mean", squash: str | None = None, hidden: tuple[int, ...]
 
 def model(hidden: tuple[int, ...] = (8,), ensemble: int = 1, seed: int = 0) -> Dynamics:
     torch.manual_seed(seed)
-    nets = [relu_mlp((N + K, *hidden, N + 1)) for _ in range(ensemble)]
+    nets = [relu_mlp((N + K, *hidden, N + 1), (seed, i)) for i in range(ensemble)]
     parts = {"obs": N, "act": K, "change": N + 1}
     statistics = {name: (torch.randn(size) * 0.1, torch.rand(size) + 0.5) for name, size in parts.items()}
     network = {"features": N, "actions": K}
