@@ -93,6 +93,11 @@ class Disturbance:
             return f"{m:g} step{'s' if m != 1 else ''} ({1000 * m * self.step:.0f} ms)"
         return f"{m:.3g}{'' if self.unit == '%' else ' '}{self.unit}"
 
+    def said(self, m: float) -> str:
+        """The disturbance at a magnitude, within a sentence."""
+        completes = self.name.endswith((" by", " for", " up to"))
+        return f"{self.name} {self.size(m)}" if completes else f"{self.name} ({self.size(m)})"
+
 
 @dataclass(frozen=True)
 class _Robot:
@@ -472,7 +477,7 @@ def _sentence(study: RobotStudy, clean: Row, margins: Sequence[DisturbanceMargin
     broken = [one for one in margins if one.breaks is not None]
     if not broken:
         return f"Nothing that was played {'makes it fall' if what == 'falls' else 'breaks it'}."
-    first, *others = (f"{one.disturbance.name} ({one.disturbance.size(one.breaks or 0.0)})" for one in broken[:4])
+    first, *others = (one.disturbance.said(one.breaks or 0.0) for one in broken[:4])
     return f"It {what} first under {first}" + (f"; then under {', '.join(others)}." if others else ".")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -75,6 +76,8 @@ def test_the_least_magnitude_that_breaks_the_policy_is_found():
     assert nothing.breaks is None and nothing.safe == 1.0 and [m for m, _ in nothing.points] == [0.25, 1.0]
     assert count == 1 + sum(len(one.points) for one in margins.values()) < 16
     assert str(late) == "late: breaks it from 3 steps (300 ms) on, harmless up to 2 steps (200 ms)"
+    assert heavy.disturbance.said(50) == "load (50%)"
+    assert replace(HEAVY, name="mass off by").said(50) == "mass off by 50%"
     assert str(nothing) == "nothing: bears 1 m, the largest"
 
 
