@@ -146,16 +146,17 @@ def test_look_says_what_it_cannot_show(words: list[str], message: str, tmp_path:
 
 
 def test_a_table_is_printed_before_a_report_that_cannot_be_written(tmp_path: Path) -> None:
-    """The disk is full (no file may grow) from the first episode on."""
+    """The disk is full (no file may grow) from the first episode on that is kept."""
     code = """
-import resource, sys
+import os, resource, sys
 import gymnasium as gym
 from gymnasium.envs.classic_control import CartPoleEnv
 from adv_wrappers.cli import main
 
 class Full(CartPoleEnv):
     def reset(self, **given):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        if sys.argv[1] == "evaluate" or os.path.exists(f"{sys.argv[-1]}/suite.json"):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         return super().reset(**given)
 
 gym.register("Full-v0", entry_point=Full, max_episode_steps=9)
@@ -163,7 +164,7 @@ main(sys.argv[1:])
 """
     out = tmp_path / "o"
     for words in ("evaluate Full-v0 --threat noise:eps=2", "suite Full-v0 --eps 2 --attack noise"):
-        given = [*words.split(), "--victim", "zoo:cartpole-dqn", "--episodes", "2", "--out", str(out)]
+        given = [*words.split(), "--victim", "zoo:cartpole-dqn", "--episodes", "2", "--out", str(out / words[:5])]
         done = python(code, *given)
         assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
         assert "zoo:cartpole-dqn on Full-v0" in done.stdout and "noise:eps=2" in done.stdout
@@ -178,9 +179,9 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_played(tm
         assert "return" not in done.output
 
 
-def test_look_writes_png_alone(tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["look", "PongNoFrameskip-v4", "--out", str(tmp_path / "sheet.svg")])
-    assert done.exit_code == 2 and "a picture is written as .png, got" in done.output
+def test_look_writes_pictures_alone(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["look", "PongNoFrameskip-v4", "--out", str(tmp_path / "sheet.gif")])
+    assert done.exit_code == 2 and "a picture is written as .png, .svg or .pdf, got" in done.output
     assert not list(tmp_path.iterdir())
 
 
