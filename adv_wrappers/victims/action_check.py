@@ -20,8 +20,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
+from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.victims.frozen_copy import TorchScriptNet
-from adv_wrappers.victims.hidden_state import put_back, unchanged_randomness
+from adv_wrappers.victims.functions import to_arrays
+from adv_wrappers.victims.hidden_state import joined_answers, put_back, unchanged_randomness
 from adv_wrappers.victims.victim import Victim
 
 METHODS = (
@@ -52,14 +54,27 @@ def play_as_it_says(victim: Any, net: Callable[..., Any], rows: Callable[[int, i
 
     Raises:
         VictimError: for a module of which a method of its own plays something else.
+
+    Warns:
+        UserWarning: for one with an ``action_scale`` that nothing uses.
     """
     net = net.program if isinstance(net, TorchScriptNet) else net  # whose methods are those of the program
     methods = own_methods(net) if isinstance(net, nn.Module) else []
-    if methods:
-        obs = rows(300, _ROWS)
-        with torch.no_grad(), unchanged_randomness(), put_back(net):
-            params = victim.params(obs, victim.initial_state(_ROWS))
-            _compare(victim, net, params, [each for name in methods for each in _played(net, name, obs, victim)])
+    if not methods and not (isinstance(net, nn.Module) and hasattr(net, "action_scale")):
+        return
+    obs = rows(300, _ROWS)
+    with torch.no_grad(), unchanged_randomness(), put_back(net):
+        params = victim.params(obs, victim.initial_state(_ROWS))
+        played = [each for name in methods for each in _played(net, name, obs, victim)]
+        _compare(victim, net, params, played)
+        if not played and hasattr(net, "action_scale") and not _uses_scale(net, obs):
+            warnings.warn(
+                f"{type(net).__name__} has action_scale, and its forward does not use it: if its agent squashes and "
+                "scales actions, give what it plays, as in from_module(lambda x: torch.tanh(net(x)) * "
+                "net.action_scale + net.action_bias, ..., 'mean')",
+                UserWarning,
+                stacklevel=3,
+            )
 
 
 def draws(victim: Any, rows: Callable[[int, int], Any]) -> bool:
@@ -190,22 +205,14 @@ def _agree(draws: Tensor, mine: Tensor, victim: Victim) -> bool:
 def _played(net: Any, name: str, obs: Any, victim: Victim) -> Iterator[Played]:
     """What a method plays: each part of its answer that may be an action; nothing where it takes something else."""
     method = getattr(net, name)
-    try:
-        known = inspect.signature(method).parameters
-    except (TypeError, ValueError):
-        known = {}  # type: ignore[assignment]
-    flags = {flag: value for flag, value in _FLAGS.items() if flag in known}
+    call = _callable(method, obs)
+    if call is None:
+        return
 
     def parts(seed: int) -> dict[int | None, Tensor]:
-        _seed(seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as NumPy's when it gets tensors
-            return dict(_parts(method(obs, **flags), victim))
+        return dict(_parts(call(seed), victim))
 
-    try:
-        first, second = parts(0), parts(1)
-    except Exception:
-        return
+    first, second = parts(0), parts(1)
     for part, answer in first.items():
         again = second.get(part)
         if again is None:
@@ -215,6 +222,45 @@ def _played(net: Any, name: str, obs: Any, victim: Victim) -> Iterator[Played]:
         else:
             drawn = [each for seed in range(2, _DRAWS) if (each := parts(seed).get(part)) is not None]
             yield name, part, torch.stack([answer, again, *drawn])
+
+
+def _callable(method: Callable[..., Any], obs: Any) -> Callable[[int], Any] | None:
+    """The method at ``obs``, by a seed: on tensors or arrays, of all rows or of each; None where it takes none."""
+    try:
+        known = inspect.signature(method).parameters
+    except (TypeError, ValueError):
+        known = {}  # type: ignore[assignment]
+    flags = {name: value for name, value in _FLAGS.items() if name in known}
+
+    def by_rows(inputs: Any) -> Any:
+        rows = [select(inputs, np.array([i])) for i in range(_ROWS)]
+        return joined_answers([_batched(method(_single(row), **flags)) for row in rows])
+
+    for given in (obs, to_arrays(obs)):
+        for run in (lambda inputs: method(inputs, **flags), by_rows):
+
+            def call(seed: int, run: Callable[[Any], Any] = run, given: Any = given) -> Any:
+                _seed(seed)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # such as NumPy's when it gets tensors
+                    return run(given)
+
+            try:
+                call(0)
+            except Exception:  # of a method that takes something else
+                continue
+            return call
+    return None
+
+
+def _single(row: Any) -> Any:
+    return {key: value[0] for key, value in row.items()} if isinstance(row, dict) else row[0]
+
+
+def _batched(answer: Any) -> Any:
+    if isinstance(answer, tuple):
+        return tuple(_batched(part) for part in answer)
+    return answer[None] if isinstance(answer, (Tensor, np.ndarray)) else np.asarray([answer])
 
 
 def _parts(answer: object, victim: Victim) -> Iterator[tuple[int | None, Tensor]]:
@@ -230,3 +276,18 @@ def _parts(answer: object, victim: Victim) -> Iterator[tuple[int | None, Tensor]
         actions = found.reshape(_ROWS, width).double()
         if isinstance(space, spaces.Box) or bool((actions == actions.floor()).all()):
             yield number, _taken(actions, victim)
+
+
+def _uses_scale(net: Any, obs: Any) -> bool:
+    """Whether what ``forward`` returns depends on ``action_scale``."""
+    try:
+        before, scale = net(obs), net.action_scale
+        net.action_scale = scale * 2
+        try:
+            after = net(obs)
+        finally:
+            net.action_scale = scale
+    except Exception:
+        return True
+    pairs = zip(leaves(before), leaves(after), strict=False)
+    return any(isinstance(a, Tensor) and not torch.equal(a, b) for a, b in pairs)

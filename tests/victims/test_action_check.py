@@ -77,11 +77,22 @@ class Drawn(Sac):
         return super().get_action(x)[0]
 
 
+class OneRow(Sac):
+    """As the authors' TD3: an array of one observation."""
+
+    def get_action(self, x):
+        raise NotImplementedError
+
+    def select_action(self, state):
+        mean, _ = self(torch.FloatTensor(np.asarray(state).reshape(1, -1)))
+        return self._played(mean).cpu().data.numpy().flatten()
+
+
 def _truth(actor):
     return actor._played(actor(X)[0]).detach()
 
 
-@pytest.mark.parametrize("actor", [Sac, Wide, MeanBeside, Drawn, Sample])
+@pytest.mark.parametrize("actor", [Sac, Wide, MeanBeside, Drawn, OneRow, Sample])
 @pytest.mark.parametrize(("kind", "box"), [(None, BOX), ("gaussian", ONE), ("mean", BOX)])
 def test_an_actor_before_its_tanh_plays_what_it_says(actor, kind, box):
     net = actor(box)
@@ -107,6 +118,14 @@ def test_a_function_around_such_an_actor_is_taken_as_it_is():
     assert torch.equal(victim.params(X), net(X)[0])
     plays = adv.from_module(lambda x: net._played(net(x)[0]), SEEN, BOX, "mean")
     torch.testing.assert_close(plays.act_on(X), _truth(net))
+
+
+def test_a_scale_that_forward_does_not_use_is_warned_of():
+    class Silent(Sac):
+        get_action = None
+
+    with pytest.warns(UserWarning, match="Silent has action_scale, and its forward does not use it"):
+        adv.from_module(Silent(), SEEN, BOX)
 
 
 class Ppo(nn.Module):
