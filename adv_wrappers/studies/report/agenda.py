@@ -140,6 +140,7 @@ class Agenda:
         self.not_tried, self.told_of = [*ranges.unfit], set[At]()
         before = folder.before
         self.certificates, self.frames, self.film = [*before.certificates], before.frames, before.film
+        self._let_go()
         self.advised = advised_training(victim, environment, folder.path.parent, folder.seed)
         if before.training.by == self.advised.by:
             self.advised = replace(self.advised, seconds=before.training.seconds)
