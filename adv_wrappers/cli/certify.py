@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.cli.interruption import resumable
-from adv_wrappers.cli.options import load_agent
+from adv_wrappers.cli.options import KIND, TRUST_FILE, VICTIM_FILE, load_agent
 from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
@@ -16,13 +16,16 @@ from adv_wrappers.cli.signatures import command
     "certify",
     "adv_wrappers.certification.ranges.certified_ranges",
     eps={"type": float, "multiple": True},
+    victim=VICTIM_FILE,
+    trust=TRUST_FILE,
 )
+@KIND
 @table_options
 def certify_(env: str, eps: tuple[float, ...], out: Path | None, **given: Any) -> None:
     """Bound from below what attacks within a budget leave a victim in ENV, and attack the same episodes."""
     from adv_wrappers.certification.ranges import certified_ranges
 
-    agent = load_agent(given)
+    agent = load_agent(given, env=env)
     with show_progress() as move, resumable(out):
         found = certified_ranges(agent, env, eps, out=out, progress=move, **given)
     print_table(found.table(), [one.to_dict() for one in found.ranges])

@@ -12,7 +12,7 @@ from adv_wrappers.cli.campaign import STORE, finish, play, rows_of_store, show
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import main, print_if_unwritten
-from adv_wrappers.cli.options import FOLDER, Text, load_agent
+from adv_wrappers.cli.options import FOLDER, KIND, TRUST_FILE, VICTIM_FILE, Text, load_agent
 from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
@@ -60,7 +60,10 @@ def _read_seeds(text: str) -> tuple[int, ...]:
     threats={"help": "such as max-diff:eps=0.1, in quotes where it has ; or (; ' + ' between threats makes a stack"},
     minimum={"type": Text(parse_value, "return")},
     measure={"type": str, "metavar": "TARGET"},
+    victim=VICTIM_FILE,
+    trust=TRUST_FILE,
 )
+@KIND
 @click.option("--store", type=STORE, help="for rows of several seeds and calls, instead of --out")
 @click.option("--seeds", type=Text(_read_seeds, "0,1,2"), help="with --store, instead of --seed")
 @gate_options
@@ -83,7 +86,7 @@ def evaluate_(
     if seeds is not None and store is None:
         raise click.UsageError("--seeds goes with --store")
     ref, select, device, threats = given["victim"], given["select"], given.pop("device"), threats or ()
-    agent = load_agent(given, device)
+    agent = load_agent(given, device, env)
     name = agent.ref or ref
     if store is not None:
         rows = {name: value for name, value in given.items() if name not in ("out", "resume", "minimum", "seed")}

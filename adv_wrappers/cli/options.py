@@ -119,7 +119,8 @@ SPELLED: dict[str, dict[str, Any]] = {
 # of commands whose victim may be a file that knows no spaces, which then takes those of ENV
 _FILES = ("onnx", "torchscript")
 VICTIM_FILE = {
-    "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip, rllib:FOLDER, onnx:FILE or torchscript:FILE",
+    "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip, rllib:FOLDER, rsl_rl:FILE.pt, rl_games:FILE.pth, onnx:FILE or "
+    "torchscript:FILE",
     "shell_complete": complete_victim("card", "sb3", "rllib", *_FILES),
 }
 TRUST_FILE = {"help": "run the code in sb3:FILE.zip, rllib:FOLDER and --stats, or the program in a TorchScript file"}
@@ -153,7 +154,7 @@ def load_agent(given: dict[str, Any], device: str | None = None, env: str | None
             )
         return None
     if env is not None and ref.partition(":")[0] in _FILES:
-        return _from_file(ref, env, kind, given, **how)
+        return _from_file(ref, env, kind, device, given, **how)
     if kind is not None:
         raise click.UsageError("--kind goes with onnx:FILE and torchscript:FILE")
     victim = load_victim(ref, device=device or "cpu", **how)
@@ -162,7 +163,16 @@ def load_agent(given: dict[str, Any], device: str | None = None, env: str | None
     return victim
 
 
-def _from_file(ref: str, env: str, kind: Any, given: Mapping[str, Any], trust: bool, stats: object, select: Any) -> Any:
+def _from_file(
+    ref: str,
+    env: str,
+    kind: Any,
+    device: str | None,
+    given: Mapping[str, Any],
+    trust: bool,
+    stats: object,
+    select: Any = None,
+) -> Any:
     """The victim in an ONNX or TorchScript file, with the spaces of the environment."""
     if stats is not None:
         raise click.UsageError("--stats goes with sb3:FILE.zip")
@@ -178,8 +188,11 @@ def _from_file(ref: str, env: str, kind: Any, given: Mapping[str, Any], trust: b
         raise click.UsageError(f"{ref} does not say what it returns: give --kind")
     where, _, path = ref.partition(":")
     if where == "onnx":
+        if device not in (None, "cpu"):
+            raise click.UsageError("an ONNX file is played on the CPU: leave out --device")
         return from_onnx(path, seen, acted, kind or "mean", select=select or "mode")
-    return from_torchscript(path, seen, acted, kind or "mean", select=select or "mode", trust=trust)
+    select, device = select or "mode", device or "cpu"
+    return from_torchscript(path, seen, acted, kind or "mean", select=select, device=device, trust=trust)
 
 
 def was_given(*names: str) -> bool:

@@ -11,7 +11,7 @@ import click
 from adv_wrappers.cli.completion import complete_env_or_path
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import BEGAN, make_console
-from adv_wrappers.cli.options import load_agent, repeated
+from adv_wrappers.cli.options import KIND, TRUST_FILE, VICTIM_FILE, load_agent, repeated
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
 
@@ -20,16 +20,15 @@ from adv_wrappers.cli.signatures import command
     "report",
     "adv_wrappers.report",
     without=("env", "command", "began"),
-    victim={
-        "required": False,
-        "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip, rllib:FOLDER, rsl_rl:FILE.pt or rl_games:FILE.pth; with ENV",
-    },
+    victim={**VICTIM_FILE, "required": False, "help": f"{VICTIM_FILE['help']}; with ENV"},
+    trust=TRUST_FILE,
     out={
         "default": None,
         "type": click.Path(path_type=Path),
         "help": "a folder; with STORE, the page; None is adv_report",
     },
 )
+@KIND
 @click.argument(
     "sources", metavar="ENV | STORE | STORE STORE", nargs=-1, required=True, shell_complete=complete_env_or_path
 )
@@ -48,9 +47,9 @@ def report_(sources: tuple[str, ...], minutes: float, out: Path | None, **given:
     from adv_wrappers.studies.report.report import report
 
     folder = out or Path("adv_report")
-    again = repeated(given, "victim", "stats", "select", "num_envs")
+    again = repeated(given, "victim", "kind", "stats", "select", "num_envs")
     words = ["adv-wrappers", "report", sources[0], *again, "--out", str(folder)]
-    agent = load_agent(given, given["device"])
+    agent = load_agent(given, given["device"], sources[0])
     with resumable(folder), show_progress() as move:
         found = report(
             agent,

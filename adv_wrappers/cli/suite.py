@@ -11,7 +11,7 @@ import click
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or_fail
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import print_if_unwritten
-from adv_wrappers.cli.options import load_agent
+from adv_wrappers.cli.options import KIND, TRUST_FILE, VICTIM_FILE, load_agent
 from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
@@ -33,7 +33,10 @@ _AGAIN = "; and the strongest again on fresh episodes"
     without=("name",),
     suite={"default": "standard", "type": click.Choice(SUITE_NAMES)},
     train={"default": True},
+    victim=VICTIM_FILE,
+    trust=TRUST_FILE,
 )
+@KIND
 @click.option(
     "--action-eps",
     type=click.FloatRange(min=0),
@@ -69,7 +72,7 @@ def suite_(
     from adv_wrappers.studies import AttackSetting, suite_cost
     from adv_wrappers.studies.suite.runner import play_suite
 
-    ref, agent = given["victim"], load_agent(given, device)
+    ref, agent = given["victim"], load_agent(given, device, env)
     environment = Environment.of(env, agent, given.pop("env_kwargs"), given.pop("make"))
     without = eps is None and scale is None
     with print_if_unwritten(_show), show_progress() as progress, resumable(out), held(out):

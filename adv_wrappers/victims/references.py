@@ -165,9 +165,9 @@ def load_victim(
         )
     if kind in ("onnx", "torchscript"):
         raise VictimError(
-            f"{ref!r:.80} is a file that knows no spaces: adv-wrappers robot takes it with those of its ENV, imitate "
-            f"makes a card that imitates it, and in Python from_{kind}(FILE, observation_space, action_space, kind) is "
-            f"a victim"
+            f"{ref!r:.80} is a file that knows no spaces: adv-wrappers evaluate, report and robot take it with those "
+            f"of ENV, imitate makes a card that imitates it, and in Python from_{kind}(FILE, observation_space, "
+            "action_space, kind) is a victim"
         )
     if isinstance(ref, str) and Path(ref).suffix == ".zip":
         raise VictimError(f"a victim in a zip of Stable-Baselines3 is sb3:FILE.zip: did you mean sb3:{ref}?")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 
@@ -58,6 +59,22 @@ def test_an_onnx_file(tmp_path: Path) -> None:
     done = invoke(*words, "--queries", "50", "--rounds", "0", "--episodes", "1", "--out", str(tmp_path / "out"))
     assert done.exit_code == 0, done.output
     assert "equal actions" in done.output
+
+
+@pytest.mark.parametrize(
+    "command", [["evaluate", "--threat", "noise:eps=0.1"], ["suite", "--eps", "0.1", "--attack", "noise"]]
+)
+def test_a_torchscript_file_takes_the_spaces_of_the_environment(tmp_path: Path, command: list[str]) -> None:
+    net = nn.Sequential(nn.Linear(2, 3))
+    with warnings.catch_warnings(action="ignore"):  # torch.jit is deprecated, and what people have
+        torch.jit.trace(net, torch.zeros(1, 2)).save(str(tmp_path / "net.pt"))
+    words = [*command, "MountainCar-v0", "--victim", f"torchscript:{tmp_path / 'net.pt'}", "--kind", "q"]
+    kwargs = ["--env-kwargs", "max_episode_steps=5", "--episodes", "2", "--json"]
+    done = invoke(*words, *kwargs)
+    assert done.exit_code != 0 and "give trust=True" in done.output.replace("--trust", "trust=True")
+    done = invoke(*words, *kwargs, "--trust")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)[0]["mean_return"] == -5
 
 
 @pytest.mark.parametrize(

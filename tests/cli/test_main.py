@@ -33,7 +33,7 @@ def invoke(*words: str):
         ([*EVALUATE, "--measure", "own"], "as in --measure 0=1.5"),
         ([*EVALUATE, "--best-of", "9" * 9], "--best-of must be an integer from 1 to 1000000"),
         ([*EVALUATE, "--stats", "a"], "--stats goes with sb3:FILE.zip"),
-        ([*EVALUATE[:2], "--victim", "onnx:a.onnx"], "adv-wrappers imitate ENV --victim onnx:FILE --kind KIND --out"),
+        ([*EVALUATE[:2], "--victim", "onnx:a.onnx"], "onnx:a.onnx does not say what it returns: give --kind"),
         (
             [*EVALUATE[:2], "--victim", "nobody"],
             "a victim is 'zoo:NAME', 'card:FOLDER', 'sb3:FILE.zip', 'rllib:FOLDER', "
