@@ -108,13 +108,14 @@ def attack(how, space, budget):
 
 PGD = MinBest(steps=10, step=0.25, random_start=True)
 
-# Copies beside the true values. The two sides of the box and the point where the attack stands are three; the fourth is
-# the gradient, which is the victim's, and which the next step is written over. Above that are the direction that
-# momentum keeps, the noise of max-diff, and draws and true values on their way into another layout; where the space is
-# made of floats, while a side of the box is rounded, also a mask of a quarter, the next floats and the choice of both.
+# Copies beside the true values. One is the attack's own, which it may write to. The two sides of the box and the point
+# where the attack stands are three more; the next is the gradient, which is the victim's, and which the next step is
+# written over. Above that are the direction that momentum keeps, the noise of max-diff, and draws and true values on
+# their way into another layout; where the space is made of floats, while a side of the box is rounded, also a mask of a
+# quarter, the next floats and the choice of both.
 REACHED = {
-    ("pgd", "mlp"): 6.25, ("pgd", "cnn"): 5, ("momentum", "mlp"): 6.25, ("momentum", "cnn"): 6,
-    ("max-diff", "mlp"): 6.5, ("max-diff", "cnn"): 7,
+    ("pgd", "mlp"): 7.25, ("pgd", "cnn"): 6, ("momentum", "mlp"): 7.25, ("momentum", "cnn"): 7,
+    ("max-diff", "mlp"): 8.25, ("max-diff", "cnn"): 8,
 }  # fmt: skip
 
 
@@ -143,10 +144,8 @@ class Still(Perturbation):
 
 @pytest.mark.parametrize("space", [MLP, IMAGES], ids=["mlp", "cnn"])
 def test_copies_of_the_engine(space):
-    """The true values as numbers, two bounds and the result; bounds of a space are first widened to hold the values."""
-    assert attack(Still(), space, Linf(1.0)).copies <= (4 if space is IMAGES else 7.25)
-    trusting, wary = attack(Still(), space, Linf(1.0)), attack(lambda x, context: x, space, Linf(1.0))
-    assert wary.copies == trusting.copies + 1, "what is not trusted gets a copy"
+    """The true values as numbers, a copy, two bounds and the result; bounds are first widened to hold the values."""
+    assert attack(Still(), space, Linf(1.0)).copies <= (5 if space is IMAGES else 8.25)
 
 
 def test_copies_of_noise():

@@ -39,7 +39,6 @@ WORDS: list[tuple[list[str], int]] = [
     (["evaluate", "E", "--make", "no-colon"], 2), (["evaluate", "E", "--victim", "v", "--seeds", "0,1"], 2),
     (["evaluate", "E", "--victim", "v", "--store", "s", "--resume"], 2),
     (["suite", "E", "--victim", "v", "--junit", "j.xml"], 2), (["run", "no.toml", "--store", "s"], 2),
-    (["imitate", "E", "--victim", "onnx:f", "--out", "o"], 2),
     (["train-critic", "E", "--victim", "v", "--out", "o", "--grid", "--one"], 2),
     (["robustness", "E", "--victim", "v", "--out", "o", "--budget", "1", "--lowest-reward", "0"], 2),
     (["train-agent", "E", "--out", "o", "--robust", "no"], 2),

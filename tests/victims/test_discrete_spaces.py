@@ -78,7 +78,7 @@ def test_a_tuple_reaches_a_module_as_a_tuple():
     actions = victim.act_on(obs)
     assert victim.net.given == ((torch.int64, (2,)),) * 3 and actions.shape == (2,)
     assert PolicyRunner(victim, 2).act(obs).tolist() == actions.tolist()
-    with pytest.raises(VictimError, match="tuple of 3 parts, got one of 2"):
+    with pytest.raises(VictimError, match="tuple of 3 parts, got tuple of 2"):
         victim.act_on(obs[:2])
     with pytest.raises(VictimError, match="this environment has"):
         adv.wrap(gym.make("FrozenLake-v1"), "discrete-search", victim=victim)
