@@ -21,6 +21,8 @@ _FILES = {
     "sb3": ".zip",
     "onnx": ".onnx",
     "torchscript": ".pt",
+    "rsl_rl": ".pt",
+    "rl_games": ".pth",
 }  # how the name of a file ends
 
 

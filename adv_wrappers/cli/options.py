@@ -91,7 +91,7 @@ SPELLED: dict[str, dict[str, Any]] = {
         "help": "called as function(ENV, **env_kwargs) instead of gymnasium.make; found in the current directory too",
     },
     "victim": {
-        "type": str, "metavar": "REF", "shell_complete": complete_victim("card", "sb3", "rllib"),
+        "type": str, "metavar": "REF", "shell_complete": complete_victim("card", "sb3", "rllib", "rsl_rl", "rl_games"),
         "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip, rllib:FOLDER, rsl_rl:FILE.pt or rl_games:FILE.pth",
     },
     "stats": {"type": str, "metavar": "FILE"},
@@ -121,7 +121,7 @@ _FILES = ("onnx", "torchscript")
 VICTIM_FILE = {
     "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip, rllib:FOLDER, rsl_rl:FILE.pt, rl_games:FILE.pth, onnx:FILE or "
     "torchscript:FILE",
-    "shell_complete": complete_victim("card", "sb3", "rllib", *_FILES),
+    "shell_complete": complete_victim("card", "sb3", "rllib", "rsl_rl", "rl_games", *_FILES),
 }
 TRUST_FILE = {"help": "run the code in sb3:FILE.zip, rllib:FOLDER and --stats, or the program in a TorchScript file"}
 KIND = click.option(
