@@ -74,7 +74,7 @@ class AttackRow(Trial):
     @property
     def name(self) -> str:
         """Its whole text."""
-        return self.row.label
+        return self.row.label.replace("<recorded>", "episode search")
 
     @property
     def returned(self) -> MeanWithInterval:
@@ -261,8 +261,9 @@ def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentS
     """A report in sections."""
     usable, known = _usable_features(report.threats), described_range(report.env)
     made = [_attack_row(row, report.threats[0], usable, known, choices) for row in report.threats]
+    made = [replace(row, label=row.label + held(row, made[0])) for row in made]
     count = Counter(row.label for row in made)  # where the text without its scale is not enough, all of it is shown
-    rows = [replace(row, label=(row.label if count[row.label] == 1 else row.name) + held(row, made[0])) for row in made]
+    rows = [row if count[row.label] == 1 else replace(row, label=row.name + held(row, made[0])) for row in made]
     return AgentSections(report, choices, tuple(rows))
 
 
