@@ -564,6 +564,7 @@ class Agenda:
         share, why = self._until(_CERTIFIED_SHARE), ""
         if self.certificates or (share.passed and not self.ranges.image):
             return
+        self._let_go()
         if self.ranges.image:
             why = "certificates of agents that see images take longer: adv-wrappers certify"
         elif self.ranges.choices or self.ranges.at is not None:
@@ -577,7 +578,6 @@ class Agenda:
             self._note(f"Nothing is certified: {why}")
         if why or not self.swept:
             return
-        self._let_go()
         self.tell("what can be proved")
         eps, count = min(self.strongest) / _CERTIFIED_BELOW, min(self.rows.episodes.count, 3)
         for _ in range(_CERTIFICATES):
