@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.statistics import MeanWithInterval
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
+from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN
 from adv_wrappers.studies.cells import expand
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.studies.report.article import (
@@ -178,6 +179,7 @@ class DisturbanceMargin:
             that breaks the policy.
         breaks: the least that breaks the policy; None where none does.
         next: the magnitude that would be played next; None where the bisection is done.
+        error: of the magnitude at which a simulation failed, which ends the bisection, or "".
     """
 
     disturbance: Disturbance
@@ -185,6 +187,7 @@ class DisturbanceMargin:
     safe: float
     breaks: float | None
     next: float | None
+    error: str = ""
 
     @property
     def share(self) -> float:
@@ -209,12 +212,14 @@ class RobotStudy:
         table: the disturbances.
         metric: what counts.
         at_once: rows of a round: the time is looked at between two rounds.
+        failed: by the threats whose rows could not be played, the errors; those that come while it is played too.
     """
 
     plan: Plan
     table: tuple[Disturbance, ...]
     metric: str
     at_once: int = 1
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     def next(self, rows: Sequence[Row]) -> Plan | None:
         """The next magnitudes of a few disturbances; None once all are done, or it breaks without any."""
@@ -226,14 +231,10 @@ class RobotStudy:
         return Plan((replace(self.plan.grids[0], threats=tuple(threats)),)) if threats else None
 
     def conclusion(self, rows: Sequence[Row]) -> list[DisturbanceMargin]:
-        """The margins of what was played, the smallest first."""
-        found = [margin for each in self.table if (margin := self._margin(each, rows)).points]
+        """The margins of what was played, the smallest first, those whose simulation failed among them."""
+        margins = (self._margin(each, rows) for each in self.table)
+        found = [margin for margin in margins if margin.points or margin.error]
         return sorted(found, key=lambda one: one.share)
-
-    def next_threat(self, one: Disturbance, rows: Sequence[Row]) -> str:
-        """What is played next of one disturbance, as a study's errors name it."""
-        m = self._margin(one, rows).next
-        return f", {one.threat(m or 0.0)}, seed "
 
     def _margin(self, one: Disturbance, rows: Sequence[Row]) -> DisturbanceMargin:
         """Follow the bisection of one disturbance through its rows, as far as there are any."""
@@ -244,10 +245,11 @@ class RobotStudy:
             points.append((m, row))
             low, high = (low, m) if self.breaks(row, rows[0]) else (m, high)
             m = _between(one, low, high) if high is not None else one.most if low < one.most else None
+        error = "" if m is None else self.failed.get(one.threat(m), "")
         points.sort(key=lambda point: point[0])
         failed = next((m for m, row in points if self._fails(row, rows[0])), None)
         safe = max((m for m, _ in points if failed is None or m < failed), default=0.0)
-        return DisturbanceMargin(one, tuple(points), safe, high, m)
+        return DisturbanceMargin(one, tuple(points), safe, high, None if error else m, error)
 
     def breaks(self, row: Row, clean: Row) -> bool:
         """Whether half of the episodes fail, or half of what the metric is without a disturbance is lost."""
@@ -359,27 +361,24 @@ def robot_report(
         table, left_out = _offered(disturbances(_robot_of(made, sensors, body)), made)
     how: dict[str, Any] = {"episodes": episodes, "seeds": [seed], "metrics": [metric], "num_envs": num_envs}
     plan = Plan.of(victims=[name], environments=[_of_plan(environment)], **how)
-    study, margins = RobotStudy(plan, tuple(table), metric, workers), None
+    failed = dict[str, str]()
+    study = RobotStudy(plan, tuple(table), metric, workers, failed)
     with Store(folder / ROWS_FILE) as store:
 
         def tell(done: int, failed: int, total: int) -> None:
             if progress is not None:
                 progress(len(store), max(_USUAL_ROWS * len(study.table), len(store)))
 
-        while margins is None:
-            given: dict[str, Any] = {"victims": {name: victim}, "progress": tell, "minutes": deadline.left / 60}
-            try:
-                margins = play_study(study, store, workers, **given)
-            except WorkerError as error:  # of a simulation that diverges, say
-                rows = [row for report in store.reports() for row in report.threats if metric in row.metrics]
-                rows.sort(key=lambda row: not row.is_clean)
-                failed = [one for one in study.table if study.next_threat(one, rows) in str(error)]
-                if not failed:
-                    raise
-                left_out |= {one.name: str(error) for one in failed}
-                study = replace(study, table=tuple(one for one in study.table if one not in failed))
+        def leave_out(threat: str, error: str) -> None:
+            if threat == CLEAN_RUN.name:
+                raise WorkerError(f"{name} could not be played without a disturbance: {error}")
+            failed[threat] = error  # such as of a simulation that diverges
+
+        given: dict[str, Any] = {"victims": {name: victim}, "progress": tell, "minutes": deadline.left / 60}
+        ended = play_study(study, store, workers, failed=leave_out, **given)
         known = store.found([cell.key for cell in expand(plan, {name: victim}).cells])
-    clean = next(iter(known.values()))
+    clean, margins = next(iter(known.values())), [margin for margin in ended if not margin.error]
+    left_out |= {margin.disturbance.name: margin.error for margin in ended if margin.error}
     found = RobotReport(page, _sentence(study, clean, margins), tuple(margins), clean, left_out)
     about = [name, str(environment), f"{episodes} episodes each, seed {seed}"]
     article = _article(found, study, about, command)
@@ -485,7 +484,7 @@ def _article(found: RobotReport, study: RobotStudy, about: Sequence[str], comman
     broken = [one for one in found.margins if one.breaks is not None][:_MOST_CHARTS]
     played = {one.disturbance.name for one in found.margins}
     missing = [f"{one.disturbance.name}, of {one.disturbance.size(one.next)}" for one in found.margins if one.next]
-    missing += [one.name for one in study.table if one.name not in played]
+    missing += [one.name for one in study.table if one.name not in played | found.left_out.keys()]
     reasons = dict[str, list[str]]()
     for name, reason in found.left_out.items():
         reasons.setdefault(reason, []).append(name)
@@ -500,7 +499,7 @@ def _article(found: RobotReport, study: RobotStudy, about: Sequence[str], comman
         "margins": ("What it bears", [_margins(found.margins)]),
         "curves": (
             "From nothing to where it breaks",
-            [_curve(one, found.clean, study) for one in broken[:_MOST_CHARTS]],
+            [_curve(one, found.clean, study) for one in broken],
         ),
         "more": ("With more time", [Listing([(one, "") for one in missing])] if missing else []),
         "cannot": ("Not tried", [Facts({", ".join(n): [reason] for reason, n in reasons.items()})] if reasons else []),
@@ -515,11 +514,7 @@ def _article(found: RobotReport, study: RobotStudy, about: Sequence[str], comman
         figures=Figures([1.0]),
         headline=None,
         facts={f"{study.metric} without a disturbance": str(found.clean.metric(study.metric))},
-        sections=[
-            Section(key, title, parts)
-            for key, (title, parts) in sections.items()
-            if parts and (key != "cannot" or reasons)
-        ],
+        sections=[Section(key, title, parts) for key, (title, parts) in sections.items() if parts],
         finished=not missing,
     )
 

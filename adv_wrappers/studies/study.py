@@ -7,7 +7,7 @@ play, and the same call goes on after an interruption: the rule names the same c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from adv_wrappers.errors import ValueRangeError, WorkerError
@@ -48,6 +48,7 @@ def play_study(
     victims: Mapping[str, Victim] | None = None,
     progress: RunProgress | None = None,
     minutes: float | None = None,
+    failed: Callable[[str, str], object] | None = None,
 ) -> Conclusion:
     """Play what a study names, until it names no more, and return its conclusion.
 
@@ -57,24 +58,30 @@ def play_study(
             being played.
         minutes: after which no further plan is begun; None plays all. Without it, the conclusion does not depend on how
             fast the machine is.
+        failed: called with the text of a cell's threat and its error, where the study goes on without the row; None
+            ends it.
 
     Raises:
         AdvWrappersError: as :func:`adv_wrappers.studies.run`.
-        WorkerError: for a cell that failed, since the rule has to see its row.
-        ValueRangeError: for a rule that names nothing but cells that it has the rows of.
+        WorkerError: for a cell that failed, since the rule has to see its row, unless ``failed`` is given.
+        ValueRangeError: for a rule that names nothing but cells that were played.
     """
     deadline = Deadline(None if minutes is None else 60 * minutes)
-    rows = dict[str, Row]()  # by key of the cell
+    rows, played = dict[str, Row](), set[str]()  # both by key of the cell, and of those without a row too
     while not deadline.passed and (plan := study.next([*rows.values()])) is not None:
         cells = expand(plan, victims)
         keys = [cell.key for cell in cells.cells]
-        if rows.keys() >= set(keys):
-            raise ValueRangeError(f"{type(study).__name__}.next must name a new cell, or return None: all have rows")
+        if played >= set(keys):
+            raise ValueRangeError(f"{type(study).__name__}.next must name a new cell, or return None: all were played")
 
         # what the store does not hold is played
         summary = run(cells, store, workers, victims=victims, progress=progress)
-        for name, error in summary.failed.items():
-            raise WorkerError(f"{type(study).__name__} has no row of {name}: {error}")
         found = store.found(keys)
-        rows |= {key: found[key] for key in keys if key not in rows}
+        without = [cell for cell in cells.cells if cell.key not in found]
+        for cell, (name, error) in zip(without, summary.failed.items(), strict=True):  # both in the order of the plan
+            if failed is None:
+                raise WorkerError(f"{type(study).__name__} has no row of {name}: {error}")
+            failed(cell.name, error)
+        rows |= {key: found[key] for key in keys if key in found and key not in rows}
+        played.update(keys)
     return study.conclusion([*rows.values()])
