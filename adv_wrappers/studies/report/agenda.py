@@ -154,6 +154,7 @@ class Agenda:
             self._faults, self._dynamics, partial(self._sweep_others, _FIRST_POINTS), self._search, self._train,
             self._sweep_others,
         ):  # fmt: skip
+            self._let_go()  # some sections make environments of their own
             with contextlib.suppress(OutOfTime):
                 section()
             between()
@@ -546,7 +547,6 @@ class Agenda:
     def _dynamics(self) -> None:
         """Another body and another world, from the first step on: each kind of parameter smaller and larger."""
         self.tell("another body, another world")
-        self._let_go()
         try:
             with contextlib.closing(self.environment.make_one()) as env:
                 groups = {name.partition(".")[0] for name in dynamics_beneath(env).names}
@@ -564,7 +564,6 @@ class Agenda:
         share, why = self._until(_CERTIFIED_SHARE), ""
         if self.certificates or (share.passed and not self.ranges.image):
             return
-        self._let_go()
         if self.ranges.image:
             why = "certificates of agents that see images take longer: adv-wrappers certify"
         elif self.ranges.choices or self.ranges.at is not None:
@@ -606,7 +605,6 @@ class Agenda:
             return
         until = Deadline(min(_PRICE_SECONDS, _PRICE_SHARE * self.deadline.left))
         if advised.by and advised.seconds is None and self.victim.ref is not None and until.left >= _LEAST_PRICE:
-            self._let_go()
             self.tell(f"what a training against this takes ({advised.by})")
             seconds = training_step_seconds(
                 advised.by, self.victim, self.environment, self.budget(focus), until, self.num_envs
@@ -626,7 +624,6 @@ class Agenda:
         try:
             if self.deadline.left >= _LEAST_TRAINING and importlib.util.find_spec("stable_baselines3") is not None:
                 self.tell(f"an adversary ({kind}) is trained in the time that is left")
-                self._let_go()
                 self._trained(kind, _SAMPLE_STEPS, budget)
                 each = (time.monotonic() - began) / _SAMPLE_STEPS
                 times = max(int(_TRAINING_SHARE**2 * self.deadline.left / each // _SAMPLE_STEPS), 2)
