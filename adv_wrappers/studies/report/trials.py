@@ -200,11 +200,6 @@ class TrialPlayer:
         with closing(self.evaluator([CLEAN_RUN, self._stack(attack, budget, None)])) as evaluator:
             return self._row_seconds(text, budget, evaluator)
 
-    def is_kept(self, attack: str | ThreatModel, budget: Budget | None) -> bool:
-        """Whether the folder holds the row under an attack, so that it is not played again."""
-        with closing(self.evaluator([CLEAN_RUN, self._stack(attack, budget, None)])) as evaluator:
-            return 1 in kept_rows(evaluator, self.out)
-
     def report(self) -> Report:
         """All rows, with the warnings of a report."""
         with closing(self.evaluator(self._stacks)) as evaluator:
