@@ -79,6 +79,8 @@ def _needs_tensorboard(ctx: click.Context, param: click.Parameter, folder: Path 
 
 
 REQUIRED = {"required": True}
+_KINDS = ("card", "sb3", "rllib", "rsl_rl", "rl_games")  # of files that know their spaces, beside the zoo
+_REFERENCES = "zoo:NAME, card:FOLDER, sb3:FILE.zip, rllib:FOLDER, rsl_rl:FILE.pt"  # all but the last
 ENV = click.Argument(["env"], shell_complete=complete_env)
 # by the names of arguments of functions, how options of other types are written, and what is of the command line alone
 SPELLED: dict[str, dict[str, Any]] = {
@@ -91,8 +93,8 @@ SPELLED: dict[str, dict[str, Any]] = {
         "help": "called as function(ENV, **env_kwargs) instead of gymnasium.make; found in the current directory too",
     },
     "victim": {
-        "type": str, "metavar": "REF", "shell_complete": complete_victim("card", "sb3", "rllib", "rsl_rl", "rl_games"),
-        "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip, rllib:FOLDER, rsl_rl:FILE.pt or rl_games:FILE.pth",
+        "type": str, "metavar": "REF", "shell_complete": complete_victim(*_KINDS),
+        "help": f"{_REFERENCES} or rl_games:FILE.pth",
     },
     "stats": {"type": str, "metavar": "FILE"},
     "scale": {
@@ -119,9 +121,8 @@ SPELLED: dict[str, dict[str, Any]] = {
 # of commands whose victim may be a file that knows no spaces, which then takes those of ENV
 _FILES = ("onnx", "torchscript")
 VICTIM_FILE = {
-    "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip, rllib:FOLDER, rsl_rl:FILE.pt, rl_games:FILE.pth, onnx:FILE or "
-    "torchscript:FILE",
-    "shell_complete": complete_victim("card", "sb3", "rllib", "rsl_rl", "rl_games", *_FILES),
+    "help": f"{_REFERENCES}, rl_games:FILE.pth, onnx:FILE or torchscript:FILE",
+    "shell_complete": complete_victim(*_KINDS, *_FILES),
 }
 TRUST_FILE = {"help": "run the code in sb3:FILE.zip, rllib:FOLDER and --stats, or the program in a TorchScript file"}
 KIND = click.option(
