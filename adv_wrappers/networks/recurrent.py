@@ -6,18 +6,12 @@ in evaluation mode, and attacking a victim is differentiating one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 LSTMState = tuple[Tensor, ...]
-
-
-def zero_state(shapes: Sequence[tuple[int, ...]], rows: int, *, device: torch.device, dtype: torch.dtype) -> LSTMState:
-    """Zeros ``[rows, *shape]`` for every shape."""
-    return tuple(torch.zeros(rows, *shape, device=device, dtype=dtype) for shape in shapes)
 
 
 def lstm_step(lstm: nn.LSTM, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -54,6 +48,13 @@ class RecurrentActor(nn.Module):
     def parts(self) -> list[nn.Module]:
         """What an observation goes through to become parameters, in order."""
         return [self.features, self.lstm, self.head]
+
+    def initial_state(self, rows: int) -> LSTMState:
+        """The state at the start of an episode: zeros, in the dtype and on the device of the weights."""
+        lstms: list[Any] = [self.lstm, *self.critic[1:]]
+        return tuple(
+            lstm.weight_hh_l0.new_zeros(rows, lstm.num_layers, lstm.hidden_size) for lstm in lstms for _ in "hc"
+        )
 
     def forward(self, obs: Any, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """Parameters at ``obs``, and the state as it came."""

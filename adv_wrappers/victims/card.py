@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +18,7 @@ from adv_wrappers.networks.card import TRUNK, Card, Layers, Section, describe, k
 from adv_wrappers.networks.graph import flattened
 from adv_wrappers.networks.layers import ActionValue, MinimumCritic, Normalize, dtype_to_normalize
 from adv_wrappers.networks.older_cards import LSTM, modules_of_lstm
-from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue, zero_state
+from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.reading import decoding, most_numbers
@@ -104,24 +103,18 @@ def victim_of(
     unit = std if scale is None else _numbers(scale)
     if unit is not None:
         unit = unit.expand(observed.shape).clone().to(device)
-    start = nets.initial_state and functools.partial(nets.initial_state, device=torch.device(device), dtype=dtype)
-    victim = from_module(
-        nets.net,
+    victim = ModuleVictim(
         observed,
         acted,
         nets.kind,
-        value=nets.value,
-        critic=nets.critic,
-        robust_sarsa=nets.robust_sarsa,
-        initial_state=start,
         select=select or cast(Select, action.get("select", "mode")),
-        clip=bool(action.get("clip", False)),
-        scale=unit,
         device=device,
         dtype=dtype,
         ref=ref,
+        scale=unit,
     )
-    victim.squash = _squash(action, acted)
+    victim.clip, nets.squash = bool(action.get("clip", False)), _squash(action, acted)
+    victim.take(nets)
     _check_answers(victim)
     victim.card = about
     if card.network.get("kind") == LSTM:
@@ -183,8 +176,6 @@ def _make_recurrent(nets: VictimNetworks, rule: nn.Module, parts: Mapping[str, n
     nets.net = RecurrentActor(features, lstm, head, None if before is None or own is None else (before, own))
     if before is not None and valued is not None:
         nets.value = RecurrentValue(before, own, None, valued, own is not None)
-    shapes = [(each.num_layers, each.hidden_size) for each in (lstm, own) if each is not None for _ in "hc"]
-    nets.initial_state = functools.partial(zero_state, shapes)
 
 
 def _squash(action: Section, acted: spaces.Space[object]) -> str | None:

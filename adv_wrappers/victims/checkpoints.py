@@ -8,7 +8,6 @@ Gaussian with a standard deviation that is the same for all observations.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,9 +20,9 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.layers import AppendLogStd, Normalize
-from adv_wrappers.networks.recurrent import RecurrentActor, zero_state
+from adv_wrappers.networks.recurrent import RecurrentActor
 from adv_wrappers.utils.reading import decoding, read_bytes
-from adv_wrappers.victims.module import ModuleVictim, from_module
+from adv_wrappers.victims.module import ModuleVictim, VictimNetworks
 from adv_wrappers.victims.sb3_zip import stored_tensors
 from adv_wrappers.victims.victim import Select
 
@@ -76,25 +75,22 @@ def load_checkpoint(
         between = _activation(activation, said)
         net, features = _network(weights, normalize, between)
         most = _clipped_at(said, library)
-    start = None
-    if isinstance(net, RecurrentActor):
-        shapes = [(net.lstm.num_layers, net.lstm.hidden_size)] * 2
-        start = functools.partial(
-            zero_state, shapes, device=torch.device(device), dtype=torch.float32 if dtype is None else dtype
-        )
-    return from_module(
-        net,
+    victim = ModuleVictim(
         spaces.Box(-np.inf, np.inf, (features,), np.float32),
         spaces.Box(-most, most, weights["log_std"].shape, np.float32),
         "gaussian",
-        initial_state=start,
         select=select,
-        clip=bool(np.isfinite(most)),
-        scale=None if normalize is None else normalize.std,
         device=device,
-        dtype=dtype,
+        dtype=torch.float32 if dtype is None else dtype,
         ref=ref,
+        scale=None if normalize is None else normalize.std.to(device),
     )
+    victim.clip = bool(np.isfinite(most))
+    victim.take(VictimNetworks(net, "gaussian"))
+    with decoding(f"{path} as a checkpoint of {library}"), torch.no_grad():  # whose layers may not fit together
+        zeros = torch.zeros(1, features, device=victim.device, dtype=victim.dtype)
+        victim.check_params(victim.params(zeros, victim.initial_state(1)), 1)
+    return victim
 
 
 def _of_rsl_rl(found: Mapping[str, Any]) -> tuple[Weights, Normalize | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -547,18 +547,28 @@ def _inner(net: object) -> object:
 
 @dataclass
 class VictimNetworks:
-    """What a victim is made of, and the kind of its network's output."""
+    """What a victim is made of whose file or library says what its networks are.
+
+    Attributes:
+        net: with a method ``initial_state`` where it is recurrent.
+        kind: of its output.
+        value, critic, robust_sarsa: as :func:`from_module` takes them.
+        squash: what brings an action into the box, see :class:`ModuleVictim`; None for what its class says.
+    """
 
     net: nn.Module
     kind: OutputKind
     value: nn.Module | None = None
     critic: nn.Module | None = None
     robust_sarsa: nn.Module | None = None
-    initial_state: Callable[..., tuple[Tensor, ...]] | None = None
+    squash: str | None = None
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return (net for net in (self.net, self.value, self.critic, self.robust_sarsa) if net is not None)
 
 
 class ModuleVictim(Victim):
-    """A victim around a module or function; made by :func:`from_module`."""
+    """A victim around a module or function; :func:`from_module` finds out what these do, :meth:`take` is told."""
 
     net: Net
     value_net: Net | None = None
@@ -577,6 +587,26 @@ class ModuleVictim(Victim):
     probabilities = False  # whether the network returns probabilities, whose logarithms are the logits
     carried = False  # whether the state is one that the module keeps itself
     unstable: tuple[nn.Module, ...] = ()  # layers of a live victim that must not be in training mode
+
+    def take(self, nets: VictimNetworks, live: bool = False) -> None:
+        """Own networks, which are frozen here unless they are ``live``, and followed as they are trained elsewhere.
+
+        Raises:
+            VictimError: for ``live`` networks in training mode with dropout or batch normalisation.
+        """
+        if live:
+            self.unstable = unstable_of(nets)
+            check_live(self.unstable)
+        else:
+            for net in nets:
+                net.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
+                net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # as cards are read
+        self.net, self.value_net, self.critic, self.robust_sarsa = nets.net, nets.value, nets.critic, nets.robust_sarsa
+        self.live, self.squash = live, self.squash if nets.squash is None else nets.squash
+        self.start = getattr(nets.net, "initial_state", None)
+        self.recurrent = self.start is not None
+        if not self.recurrent and isinstance(self.observation_space, spaces.Box):
+            self.find_graph(nets.net)
 
     @property
     def _plays(self) -> str:

@@ -9,7 +9,6 @@ a hidden state. Those behind it scale and clip actions. Any other one is refused
 from __future__ import annotations
 
 import copy
-import functools
 import importlib
 import math
 import tempfile
@@ -27,8 +26,8 @@ from adv_wrappers.errors import CardError, TrustError, VictimError
 from adv_wrappers.networks.layers import AppendLogStd, Normalize, OneHot, PerKey, dtype_to_normalize
 from adv_wrappers.utils.trees import map_leaves
 from adv_wrappers.victims.distributions import unscale
-from adv_wrappers.victims.module import ModuleVictim, random_rows
-from adv_wrappers.victims.victim import OutputKind, RecurrentState, Select, device_of
+from adv_wrappers.victims.module import ModuleVictim, VictimNetworks, random_rows
+from adv_wrappers.victims.victim import OutputKind, RecurrentState, Select, choice_sizes, device_of
 
 Connectors = Any  # a pipeline of RLlib, or a sequence of its connectors
 _PLAIN = {  # of RLlib's default pipelines: they rearrange, and change no number
@@ -107,13 +106,9 @@ def from_rllib(
     precise = any(dtype_to_normalize(layer.mean, layer.std) == torch.float64 for layer in filters)
     dtype = torch.float64 if precise else torch.float32
     victim = RllibVictim(observed, acted, kind, select=select, device=where, dtype=dtype, ref=ref, scale=unit)
-    core = RLModuleOutput(own, key, tanh is not None)
-    stateful = bool(own.is_stateful())
-    built = not own.inference_only  # else without its value head
-    value = RLModuleValue(own) if built and hasattr(own, "compute_values") else None
-    valued = built and isinstance(acted, spaces.Box) and hasattr(own, "compute_q_values")
-    victim.take(front, core, value, RLModuleValue(own, True) if valued else None, stateful)
-    victim.squash = _scaling(behind, acted, tanh)
+    nets = _networks(front, own, key, kind, tanh)
+    nets.squash = _scaling(behind, acted, tanh)
+    victim.take(nets)
     _try(victim)
     return victim
 
@@ -307,10 +302,8 @@ def _flatten(piece: Any, space: spaces.Space[object]) -> list[nn.Module]:
 def _vector(piece: Any, space: spaces.Space[object]) -> nn.Module:
     if isinstance(space, spaces.Dict):
         return PerKey({key: _vector(piece, leaf) for key, leaf in sorted(space.spaces.items())})
-    if isinstance(space, spaces.Discrete):
-        return OneHot((int(space.n),))
-    if isinstance(space, spaces.MultiDiscrete):
-        return OneHot(tuple(int(n) for n in space.nvec.reshape(-1)))
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        return OneHot(tuple(choice_sizes(space)))
     if isinstance(space, (spaces.Box, spaces.MultiBinary)):
         return nn.Flatten()
     raise _refused(piece, f" on {space}")
@@ -469,27 +462,6 @@ class RllibVictim(ModuleVictim):
     squash = ""
     integers = False
 
-    def take(
-        self, front: Front, core: RLModuleOutput, value: nn.Module | None, critic: nn.Module | None, stateful: bool
-    ) -> None:
-        """Own the networks, which are copies."""
-        state = core.module.get_initial_state() if stateful else None
-        recurrent = stateful or bool(front.frames)
-        if recurrent:
-            self.net = RecurrentNet(front, core)
-            self.value_net = None if value is None else RecurrentNet(front, value, True)
-            self.recurrent = True
-            self.start = functools.partial(_zeros, front, state, self.device, self.dtype)
-        else:
-            self.net = nn.Sequential(*front.layers, core)
-            self.value_net = None if value is None else nn.Sequential(*front.layers, value)
-            # of an agent with a frame stack, a critic would need the earlier frames
-            self.critic = None if critic is None else CriticOfObservations(front.layers, critic)
-        for net in self.modules():
-            net.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
-        if not recurrent and isinstance(self.net, nn.Module) and isinstance(self.observation_space, spaces.Box):
-            self.find_graph(self.net)
-
     def native(self, action: Tensor) -> Tensor:
         box = self.action_space
         if not isinstance(box, spaces.Box):
@@ -518,9 +490,24 @@ class RllibVictim(ModuleVictim):
 class RecurrentNet(nn.Module):
     """A module with a hidden state, behind a frame stack, or both: a state has ``frames``, ``module``, or both."""
 
-    def __init__(self, front: Front, core: nn.Module, value: bool = False) -> None:
+    def __init__(self, front: Front, core: Any, value: bool = False) -> None:
         super().__init__()
         self.front, self.core, self.value = front, core, value
+
+    def initial_state(self, rows: int) -> dict[str, Any]:
+        """The state at the start of an episode: frames of zeros, and the module's own."""
+        module, new = self.core.module, dict[str, Any]()
+        like = next(module.parameters())
+
+        def start(leaf: Any) -> Tensor:
+            one = torch.as_tensor(leaf).to(like)
+            return one[None].expand(rows, *one.shape).contiguous()
+
+        if module.is_stateful():
+            new["module"] = map_leaves(start, module.get_initial_state())
+        if self.front.frames:
+            new["frames"] = like.new_zeros(rows, *self.front.shape[:-1], self.front.frames - 1)
+        return new
 
     def forward(self, obs: Any, state: dict[str, Any]) -> Any:
         """The answer and the next state; of a value network the answer alone."""
@@ -544,17 +531,19 @@ class CriticOfObservations(nn.Module):
         return self.critic(self.layers(obs), act)
 
 
-def _zeros(front: Front, state: Any, device: torch.device, dtype: torch.dtype, rows: int) -> dict[str, Any]:
-    """The state at the start of an episode: frames of zeros, and the module's own."""
-
-    def start(leaf: Any) -> Tensor:
-        one = torch.as_tensor(leaf, device=device).to(dtype)
-        return one[None].expand(rows, *one.shape).contiguous()
-
-    new = {} if state is None else {"module": map_leaves(start, state)}
-    if front.frames:
-        new["frames"] = torch.zeros(rows, *front.shape[:-1], front.frames - 1, device=device, dtype=dtype)
-    return new
+def _networks(front: Front, module: Any, key: str, kind: OutputKind, tanh: bool | None) -> VictimNetworks:
+    """What a victim is made of: an RLModule behind what happens to observations."""
+    core = RLModuleOutput(module, key, tanh is not None)
+    built = not module.inference_only  # else without its value head
+    value = RLModuleValue(module) if built and hasattr(module, "compute_values") else None
+    if module.is_stateful() or front.frames:
+        valued = None if value is None else RecurrentNet(front, value, True)
+        return VictimNetworks(RecurrentNet(front, core), kind, valued)
+    critic = None  # of an agent with a frame stack, a critic would need the earlier frames
+    if built and kind in ("mean", "gaussian") and hasattr(module, "compute_q_values"):
+        critic = CriticOfObservations(front.layers, RLModuleValue(module, True))
+    behind = None if value is None else nn.Sequential(*front.layers, value)
+    return VictimNetworks(nn.Sequential(*front.layers, core), kind, behind, critic)
 
 
 def _try(victim: RllibVictim) -> None:

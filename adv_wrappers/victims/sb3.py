@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 
 import torch
 from gymnasium import spaces
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from adv_wrappers.core.spaces import from_zero
@@ -29,16 +29,8 @@ from adv_wrappers.errors import (
     VictimError,
 )
 from adv_wrappers.networks.layers import Normalize, dtype_to_normalize
-from adv_wrappers.victims.module import ModuleVictim, VictimNetworks, check_live, unstable_of
-from adv_wrappers.victims.sb3_networks import (
-    actor_critic_nets,
-    ars_nets,
-    family_of,
-    is_image_space,
-    off_policy_nets,
-    q_nets,
-    statistics_of,
-)
+from adv_wrappers.victims.module import ModuleVictim
+from adv_wrappers.victims.sb3_networks import is_image_space, networks_of, statistics_of
 from adv_wrappers.victims.sb3_vecnormalize import read_statistics, statistics_beside
 from adv_wrappers.victims.sb3_zip import OF_CONTRIB, Contents, read_zip
 from adv_wrappers.victims.victim import Select
@@ -96,17 +88,9 @@ def from_sb3(
         left = getattr(model_or_policy, "_last_original_obs", None) is not None
         if vec_normalize is None and left and not off_policy:
             _warn_of_missing("this model", 3)
-    family = family_of(policy)
+    networks = networks_of(policy)
     statistics, raw = statistics_of(vec_normalize or None, policy.observation_space)
-    if family in ("DQNPolicy", "QRDQNPolicy"):
-        nets, squash = q_nets(policy, statistics, live), ""
-    elif family == "ActorCriticPolicy":
-        nets, squash = actor_critic_nets(policy, statistics), "tanh" if policy.squash_output else "clip"
-    elif family == "ARSPolicy":
-        nets, squash = ars_nets(policy, statistics), "scale" if policy.squash_output else "clip"
-    else:
-        nets = off_policy_nets(policy, statistics, live)
-        squash = "tanh" if nets.kind == "gaussian" else "scale"
+    nets = networks(policy, statistics, live)
     observed, acted = from_zero(observation_space or raw), from_zero(action_space or policy.action_space)
     precise = not live and any(dtype_to_normalize(mean, std) == torch.float64 for mean, std, _ in statistics.values())
     dtype = torch.float64 if precise else torch.float32
@@ -118,7 +102,13 @@ def from_sb3(
             f"{turned_or_stacked(policy.observation_space, observed)}"
         )
     fits(victim, policy.observation_space, policy.action_space)
-    victim.take(nets, squash, live)
+    if live:
+        for layer in (layer for net in nets for layer in net.modules()):
+            if isinstance(layer, Normalize):  # the statistics are a copy, and only they are cast
+                layer.to(device=victim.device, dtype=dtype)
+    else:  # together, so that what they share stays shared; and not the policy, whose optimizer would come along
+        nets = copy.deepcopy(nets)
+    victim.take(nets, live)
     leaves = policy.observation_space.spaces if isinstance(observed, spaces.Dict) else {None: policy.observation_space}
     units = {key: unit for key, (_, unit, _) in statistics.items()}
     for key, leaf in leaves.items():
@@ -230,32 +220,6 @@ class Sb3Victim(ModuleVictim):
     learned: Mapping[str, Any] = {}
     squash = ""
     integers = False
-
-    def take(self, nets: VictimNetworks, squash: str, live: bool) -> None:
-        """Own the networks: a copy of them, or themselves if ``live``."""
-        every = [nets.net, nets.value, nets.critic]
-        if live:
-            self.unstable = unstable_of(net for net in every if net is not None)
-            check_live(self.unstable)
-            for net in every:  # the statistics are a copy, and only they are cast
-                for layer in net.modules() if net is not None else ():
-                    if isinstance(layer, Normalize):
-                        layer.to(device=self.device, dtype=self.dtype)
-        else:  # together, so that what they share stays shared; and not the policy, whose optimizer would come along
-            every = copy.deepcopy(every)
-            for net in every:
-                if net is not None:
-                    net.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
-                    net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # as cards are read
-        self.net, self.value_net, self.critic = every  # type: ignore[assignment]
-        self.live, self.squash = live, squash
-        if nets.initial_state is not None:
-            self.recurrent, self.start = (
-                True,
-                functools.partial(nets.initial_state, device=self.device, dtype=self.dtype),
-            )
-        elif isinstance(self.net, nn.Module) and isinstance(self.observation_space, spaces.Box):
-            self.find_graph(self.net)
 
 
 def _sb3(module: str) -> Any:

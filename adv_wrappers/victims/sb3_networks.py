@@ -7,7 +7,7 @@ or cannot be differentiated by hand.
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,9 +28,10 @@ from adv_wrappers.networks.layers import (
     TwoLogits,
     mean_over_quantiles,
 )
-from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue, zero_state
+from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 from adv_wrappers.victims.module import VictimNetworks, is_batch_renorm
 from adv_wrappers.victims.sb3_vecnormalize import check_statistics
+from adv_wrappers.victims.victim import choice_sizes
 
 
 class MethodModule(nn.Module):
@@ -101,10 +102,8 @@ def _before(inner: Any, space: spaces.Space[object]) -> spaces.Space[object]:
 def _leaf(
     space: spaces.Space[object], images: bool, statistics: tuple[Tensor, Tensor, float] | None
 ) -> list[nn.Module]:
-    if isinstance(space, spaces.Discrete):
-        return [OneHot((int(space.n),))]
-    if isinstance(space, spaces.MultiDiscrete):
-        return [OneHot(tuple(int(n) for n in space.nvec))]
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        return [OneHot(tuple(choice_sizes(space)))]
     first: list[nn.Module] = [] if statistics is None else [Normalize(*statistics)]
     return [*first, Normalize(torch.tensor(0.0), torch.tensor(255.0))] if images and is_image_space(space) else first
 
@@ -147,7 +146,7 @@ def off_policy_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNe
     kind = QuantileMeanCritic if hasattr(critic, "quantiles_total") else MinimumCritic
     q = kind(valued, heads, *map(torch.as_tensor, (policy.action_space.low, policy.action_space.high)))
     if not hasattr(actor, "latent_pi"):
-        return VictimNetworks(nn.Sequential(*seen, *actor.mu), "mean", critic=q)
+        return VictimNetworks(nn.Sequential(*seen, *actor.mu), "mean", critic=q, squash="scale")
     if getattr(actor, "use_sde", False):
         mu: list[Any] = [*actor.mu] if isinstance(actor.mu, nn.Sequential) else [actor.mu]  # and a clip behind it
         clip = mu[1].max_val if len(mu) > 1 else None
@@ -155,7 +154,7 @@ def off_policy_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNe
     else:
         head = MeanAndLogStd(actor.mu, actor.log_std)
     net = nn.Sequential(*seen, *_layers_of(actor.latent_pi, live), head)
-    return VictimNetworks(net, "gaussian", critic=q)
+    return VictimNetworks(net, "gaussian", critic=q, squash="tanh")
 
 
 def _layers_of(net: Any, live: bool) -> list[nn.Module]:
@@ -173,14 +172,15 @@ def _batch_norm(layer: Any) -> nn.BatchNorm1d:
     return norm
 
 
-def ars_nets(policy: Any, statistics: Statistics) -> VictimNetworks:
+def ars_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNetworks:
     """ARS, linear or not, whose outputs are an action or the scores of each."""
     seen = features(policy, policy.features_extractor, statistics)
     kind: Any = "mean" if isinstance(policy.action_space, spaces.Box) else "logits"
-    return VictimNetworks(nn.Sequential(*seen, *policy.action_net), kind)
+    squash = "scale" if policy.squash_output else "clip"
+    return VictimNetworks(nn.Sequential(*seen, *policy.action_net), kind, squash=squash)
 
 
-def actor_critic_nets(policy: Any, statistics: Statistics) -> VictimNetworks:
+def actor_critic_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNetworks:
     """PPO, A2C, TRPO and RecurrentPPO."""
     tail: list[nn.Module] = [policy.action_net]
     kind = type(policy.action_dist).__name__
@@ -200,33 +200,28 @@ def actor_critic_nets(policy: Any, statistics: Statistics) -> VictimNetworks:
         features(policy, e, statistics) for e in (policy.pi_features_extractor, policy.vf_features_extractor)
     )
     output: Any = "gaussian" if isinstance(policy.action_space, spaces.Box) else "logits"
+    squash = "tanh" if policy.squash_output else "clip"
     if not hasattr(policy, "lstm_actor"):
-        return VictimNetworks(nn.Sequential(*seen, *pi), output, value=nn.Sequential(*valued, *vf))
+        return VictimNetworks(nn.Sequential(*seen, *pi), output, nn.Sequential(*valued, *vf), squash=squash)
     lstm, own = policy.lstm_actor, policy.lstm_critic
     if lstm.bidirectional or lstm.proj_size or not lstm.bias:
         raise VictimError("no victim for a bidirectional or projected LSTM, or one without biases")
     before = nn.Sequential(*valued)
     net = RecurrentActor(nn.Sequential(*seen), lstm, pi, None if own is None else (before, own))
     value = RecurrentValue(before, own or (lstm if policy.shared_lstm else None), policy.critic, vf, own is not None)
-    shapes = [(lstm.num_layers, lstm.hidden_size)] * (2 if own is None else 4)
-    return VictimNetworks(net, output, value=value, initial_state=functools.partial(zero_state, shapes))
+    return VictimNetworks(net, output, value, squash=squash)
 
 
-_USED = {
+Makes = Callable[[Any, Statistics, bool], VictimNetworks]  # of a policy, its statistics, and whether it is live
+_PLAIN = ("_predict", "forward")
+FAMILIES: dict[str, tuple[Makes, tuple[str, ...]]] = {  # by the class of a policy, also what it computes by
     "ActorCriticPolicy": (
-        "get_distribution",
-        "_predict",
-        "predict_values",
-        "extract_features",
-        "_get_action_dist_from_latent",
+        actor_critic_nets,
+        ("get_distribution", "_predict", "predict_values", "extract_features", "_get_action_dist_from_latent"),
     ),
-    "DQNPolicy": ("_predict", "forward"),
-    "QRDQNPolicy": ("_predict", "forward"),
-    "SACPolicy": ("_predict", "forward"),
-    "TD3Policy": ("_predict", "forward"),
-    "TQCPolicy": ("_predict", "forward"),
-    "CrossQPolicy": ("_predict", "forward"),
-    "ARSPolicy": ("_predict", "forward"),
+    **dict.fromkeys(("DQNPolicy", "QRDQNPolicy"), (q_nets, _PLAIN)),
+    **dict.fromkeys(("SACPolicy", "TD3Policy", "TQCPolicy", "CrossQPolicy"), (off_policy_nets, _PLAIN)),
+    "ARSPolicy": (ars_nets, _PLAIN),
 }
 MASKED = (
     "MaskablePPO chooses among the actions that a mask leaves, which is no part of its observations: put the mask into "
@@ -234,22 +229,20 @@ MASKED = (
 )
 
 
-def family_of(policy: Any) -> str:
-    """Which of the known policies this is; a class that overrides what it computes is not one of them."""
-    classes = {
-        c.__name__: c
-        for c in reversed(type(policy).__mro__)
-        if c.__module__.split(".")[0] in ("stable_baselines3", "sb3_contrib")
-    }
+def networks_of(policy: Any) -> Makes:
+    """What makes the networks of a policy; a class that overrides what it computes is none of the known ones."""
+    own = ("stable_baselines3", "sb3_contrib")
+    classes = {c.__name__ for c in type(policy).__mro__ if c.__module__.split(".")[0] in own}
     if "MaskableActorCriticPolicy" in classes:
         raise VictimError(MASKED)
-    family = next((name for name in _USED if name in classes), None)
+    family = next((name for name in FAMILIES if name in classes), None)
     if family is None or not isinstance(policy, nn.Module):
         raise VictimError(
             "expected a model or policy of DQN, QR-DQN, PPO, A2C, TRPO, SAC, TD3, DDPG, TQC, CrossQ, ARS or "
             f"RecurrentPPO, got {type(policy).__name__}; from_module takes any function from observations to actions"
         )
-    for name in _USED[family]:
-        if getattr(type(policy), name).__module__.split(".")[0] not in ("stable_baselines3", "sb3_contrib"):
+    makes, used = FAMILIES[family]
+    for name in used:
+        if getattr(type(policy), name).__module__.split(".")[0] not in own:
             raise VictimError(f"{type(policy).__name__} overrides {name}: use from_module with a function of your own")
-    return family
+    return makes
