@@ -2,12 +2,14 @@
 
 Each disturbance is a threat of one magnitude, from nothing to the largest that is sensible for the robot, and the least
 magnitude at which the policy breaks is found by bisection. Which disturbances there are is a table
-(:func:`disturbances`); what an environment does not offer is left out with the reason.
+(:func:`disturbances`); what an environment does not offer is left out with the reason. Then those that break the policy
+first are combined, each at half of what does it alone (:class:`Combination`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -52,6 +54,7 @@ PAGE_FILE = "robot.html"
 _FINE = 32  # parts of the largest magnitude, to one of which the least that breaks the policy is found
 _USUAL_STEP, _USUAL_LENGTH = 0.02, 500  # seconds, and steps of an episode, where the environment does not say them
 _USUAL_ROWS = 5  # of a disturbance
+_COMBINED = 5  # disturbances, of which combinations are made
 _GRAVITY = 9.81
 _MOST_CHARTS = 12
 
@@ -204,8 +207,35 @@ class DisturbanceMargin:
 
 
 @dataclass(frozen=True)
+class Combination:
+    """Several disturbances at once, each at half of the least magnitude that alone breaks the policy.
+
+    Attributes:
+        parts: the disturbances, each with its magnitude here.
+        row: of the episodes under all of them; None before they are played.
+        breaks: whether it breaks the policy.
+    """
+
+    parts: tuple[tuple[Disturbance, float], ...]
+    row: Row | None = None
+    breaks: bool = False
+
+    @property
+    def threat(self) -> str:
+        """The stack of threats."""
+        return " + ".join(one.threat(m) for one, m in self.parts)
+
+    def __str__(self) -> str:
+        *others, last = (one.said(m) for one, m in self.parts)
+        return f"{', '.join(others)} and {last}"
+
+
+@dataclass(frozen=True)
 class RobotStudy:
-    """The bisections: in every round, the next magnitudes of those disturbances that have the fewest.
+    """The bisections, then the combinations.
+
+    In every round come the next magnitudes of those disturbances that have the fewest. The few that break the policy
+    first are then combined: all pairs of them, all triples where no pair breaks the policy, and so on.
 
     Attributes:
         plan: of the runs without a threat.
@@ -226,15 +256,51 @@ class RobotStudy:
         if rows and self.breaks(rows[0], rows[0]):
             return None
         open_ = [one for one in (self._margin(each, rows) for each in self.table) if one.next is not None]
-        chosen = sorted(open_, key=lambda one: (one.disturbance.last, len(one.points)))[: self.at_once]
-        threats = [one.disturbance.threat(one.next or 0.0) for one in chosen]
-        return Plan((replace(self.plan.grids[0], threats=tuple(threats)),)) if threats else None
+        open_.sort(key=lambda one: (one.disturbance.last, len(one.points)))
+        threats = [one.disturbance.threat(one.next or 0.0) for one in open_]
+        if not open_ or open_[0].disturbance.last:  # before those that are played after all others
+            threats = [one.threat for one in self.combinations(rows) if self._is_open(one)] + threats
+        return Plan((replace(self.plan.grids[0], threats=tuple(threats[: self.at_once])),)) if threats else None
 
-    def conclusion(self, rows: Sequence[Row]) -> list[DisturbanceMargin]:
-        """The margins of what was played, the smallest first, those whose simulation failed among them."""
-        margins = (self._margin(each, rows) for each in self.table)
-        found = [margin for margin in margins if margin.points or margin.error]
-        return sorted(found, key=lambda one: one.share)
+    def conclusion(self, rows: Sequence[Row]) -> tuple[list[DisturbanceMargin], list[Combination]]:
+        """The margins of what was played, the smallest first, those whose simulation failed among them; combinations.
+
+        The combinations are those of :meth:`combinations`, the worst first, once every disturbance was tried that is
+        not played last.
+        """
+        margins = sorted((self._margin(each, rows) for each in self.table), key=lambda one: one.share)
+        known = [one for one in margins if one.points or one.error]
+        if not rows or any(one.next is not None and not one.disturbance.last for one in margins):
+            return known, []
+        found = [one for one in self.combinations(rows) if not self._is_open(one)]
+        return known, sorted(found, key=lambda one: (one.breaks, self._harm(one.row)), reverse=True)
+
+    def combinations(self, rows: Sequence[Row]) -> list[Combination]:
+        """The combinations of the few that break the policy first, with the rows that there are.
+
+        Once one of them breaks the policy, those of more disturbances are left out; they also wait for those of fewer.
+        """
+        halves, kinds = list[tuple[Disturbance, float]](), set[str]()
+        for margin in sorted((self._margin(each, rows) for each in self.table), key=lambda one: one.share):
+            one, breaks = margin.disturbance, margin.breaks or 0.0
+            half = float(f"{breaks / 2:.3g}") if one.step is None else breaks // 2
+            acts_on = re.search("(at|scale)=[^,]+", one.text)  # pushes of two sides are one force
+            kind = acts_on.group() if acts_on else one.name
+            if half and not one.last and kind not in kinds and len(halves) < _COMBINED:
+                halves.append((one, half))
+                kinds.add(kind)
+        played, found = {row.threat: row for row in rows}, list[Combination]()
+        for count in range(2, len(halves) + 1):
+            if any(one.breaks or self._is_open(one) for one in found):
+                break
+            for parts in itertools.combinations(halves, count):
+                row = played.get(Combination(parts).threat)
+                found.append(Combination(parts, row, row is not None and self.breaks(row, rows[0])))
+        return found
+
+    def _is_open(self, one: Combination) -> bool:
+        """Whether it was not played yet."""
+        return one.row is None and one.threat not in self.failed
 
     def _margin(self, one: Disturbance, rows: Sequence[Row]) -> DisturbanceMargin:
         """Follow the bisection of one disturbance through its rows, as far as there are any."""
@@ -260,6 +326,11 @@ class RobotStudy:
             return False
         return mean >= 2 * without if metric.bad_when_high else without - mean >= 0.5 * abs(without)
 
+    def _harm(self, row: Row | None) -> float:
+        """By which rows are compared."""
+        mean = 0.0 if row is None else row.metric(self.metric).mean
+        return mean if metric_of(self.metric).bad_when_high else -mean
+
     def _fails(self, row: Row, clean: Row) -> bool:
         """Whether any episode fails; of a metric that is no rate, whether the policy breaks."""
         metric, mean = metric_of(self.metric), row.metric(self.metric).mean
@@ -281,6 +352,7 @@ class RobotReport:
         page: the page.
         sentence: what breaks the policy first.
         margins: of every disturbance that was played, the smallest first.
+        combinations: of several that were played, the worst first.
         clean: the row without any.
         left_out: why the others were not played, by their names.
     """
@@ -288,6 +360,7 @@ class RobotReport:
     page: Path
     sentence: str
     margins: tuple[DisturbanceMargin, ...]
+    combinations: tuple[Combination, ...]
     clean: Row
     left_out: Mapping[str, str]
 
@@ -320,8 +393,8 @@ def robot_report(
 
     Pushes, loads, worn actuators, the controller's gains, friction, slopes, late and lost messages, and faults of the
     sensors that the environment names: of each the least magnitude that breaks the policy, by bisection, in its own
-    unit. The coarse comes first, so that every disturbance is known roughly before any is known well; the same call
-    goes on with more minutes.
+    unit. The coarse comes first, so that every disturbance is known roughly before any is known well. Then those that
+    break it first are combined, each at half of what does it alone. The same call goes on with more minutes.
 
     Args:
         victim: the policy, or a reference.
@@ -375,11 +448,12 @@ def robot_report(
             failed[threat] = error  # such as of a simulation that diverges
 
         given: dict[str, Any] = {"victims": {name: victim}, "progress": tell, "minutes": deadline.left / 60}
-        ended = play_study(study, store, workers, failed=leave_out, **given)
+        ended, combined = play_study(study, store, workers, failed=leave_out, **given)
         known = store.found([cell.key for cell in expand(plan, {name: victim}).cells])
     clean, margins = next(iter(known.values())), [margin for margin in ended if not margin.error]
     left_out |= {margin.disturbance.name: margin.error for margin in ended if margin.error}
-    found = RobotReport(page, _sentence(study, clean, margins), tuple(margins), clean, left_out)
+    sentence = _sentence(study, clean, margins, combined)
+    found = RobotReport(page, sentence, tuple(margins), tuple(combined), clean, left_out)
     about = [name, str(environment), f"{episodes} episodes each, seed {seed}"]
     article = _article(found, study, about, command)
     labels: dict[str, Any] = {"source": ROWS_FILE, "version": versions()["adv_wrappers"], "overview": None, "notes": []}
@@ -468,7 +542,9 @@ def _offered(table: Sequence[Disturbance], env: AnyEnv) -> tuple[list[Disturbanc
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _sentence(study: RobotStudy, clean: Row, margins: Sequence[DisturbanceMargin]) -> str:
+def _sentence(
+    study: RobotStudy, clean: Row, margins: Sequence[DisturbanceMargin], combined: Sequence[Combination]
+) -> str:
     """What is to be known first."""
     what = "falls" if study.metric == "terminated" else f"breaks by {study.metric}"
     if study.breaks(clean, clean):
@@ -477,7 +553,13 @@ def _sentence(study: RobotStudy, clean: Row, margins: Sequence[DisturbanceMargin
     if not broken:
         return f"Nothing that was played {'makes it fall' if what == 'falls' else 'breaks it'}."
     first, *others = (one.disturbance.said(one.breaks or 0.0) for one in broken[:4])
-    return f"It {what} first under {first}" + (f"; then under {', '.join(others)}." if others else ".")
+    alone = f"It {what} first under {first}" + (f"; then under {', '.join(others)}." if others else ".")
+    if not combined:
+        return alone
+    worst, breaks = combined[0], "makes it fall" if what == "falls" else "breaks it"
+    if not worst.breaks:
+        return f"{alone} Each at half of that, no combination of them {breaks}."
+    return f"{alone} Together {worst} are enough, each half of what does it alone."
 
 
 def _article(found: RobotReport, study: RobotStudy, about: Sequence[str], command: str | None) -> Article:
@@ -497,6 +579,7 @@ def _article(found: RobotReport, study: RobotStudy, about: Sequence[str], comman
     protocol = Facts({"environment": about[1:2], "metric": [study.metric], "episodes": about[2:], "how": [how]})
     sections: dict[str, tuple[str, list[Part]]] = {
         "margins": ("What it bears", [_margins(found.margins)]),
+        "combinations": ("Several at once", [_combinations(found, study)] if found.combinations else []),
         "curves": (
             "From nothing to where it breaks",
             [_curve(one, found.clean, study) for one in broken],
@@ -535,6 +618,26 @@ def _margins(margins: Sequence[DisturbanceMargin]) -> Table:
     columns = [Column("harmless up to", "text"), Column("breaks from", "text"), Column("largest", "text", True)]
     legend = [("attack", "where it breaks, as a share of the largest"), ("certified", "the largest does not break it")]
     return Table("Margins", "disturbance", columns, lines, limits=(0.0, 100.0), legend=legend)
+
+
+def _combinations(found: RobotReport, study: RobotStudy) -> Table:
+    """A line a combination, with what the metric is under it."""
+    metric, lines = study.metric, list[TableLine]()
+    for one in found.combinations:
+        if one.row is not None:
+            mean = one.row.metric(metric)
+            bar = MeanWithInterval(mean.mean, mean.low, mean.high, None)
+            lines.append(TableLine(str(one), [str(mean)], bar=bar, tone="attack" if one.breaks else "certified"))
+    limits = (0.0, 1.0) if metric_of(metric).is_rate else limits_of([line.bar.mean for line in lines if line.bar])
+    legend = [("attack", "breaks the policy"), ("certified", "does not")]
+    return Table(
+        "Combinations",
+        "each at half of what breaks it alone",
+        [Column(metric, "text")],
+        lines,
+        limits=limits,
+        legend=legend,
+    )
 
 
 def _curve(one: DisturbanceMargin, clean: Row, study: RobotStudy) -> LineChart:

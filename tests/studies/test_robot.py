@@ -22,7 +22,10 @@ BOX = gym.spaces.Box(-1e6, 1e6, (2,), np.float32)
 
 
 class Beam(gym.Env):
-    """It is shown the time, and is to answer with it; it falls under too much mass, and when answers are late."""
+    """It is shown the time, and is to answer with it; it falls under too much mass, and when answers are late.
+
+    Late answers are half a kilogram each.
+    """
 
     physical_parameters: ClassVar[dict[str, str]] = {"mass": "mass"}
     sensors: ClassVar[dict[str, Any]] = {"gyro": (1, 2, 0.5), "unknown": (0, 1)}
@@ -43,7 +46,8 @@ class Beam(gym.Env):
     def step(self, action):
         late, tilt = self.t - action[0], abs(action[1])
         self.t += 1
-        fallen = self.mass > self.holds or tilt > 0.4 or (self.t > 10 and late >= 3)
+        late = late if self.t > 10 else 0
+        fallen = self.mass + late / 2 > self.holds or tilt > 0.4 or late >= 3
         return self._seen(), 1.0, bool(fallen), self.t == 20, {"height": 4.0 - self.mass}
 
 
@@ -53,7 +57,7 @@ if "Beam-v0" not in gym.registry:
 SAME = adv.from_module(torch.nn.Identity(), BOX, BOX, "mean")
 HEAVY = Disturbance("load", "%", 100, "fixed-dynamics:at=mass,values={more}")
 LATE = Disturbance("late", "steps", 8, "action-delay:steps={m}", 0.1)
-LOST = Disturbance("lost", "%", 95, "action-loss:rate={share}")
+LATE_SEEN = Disturbance("seen late", "steps", 8, "observation-delay:steps={m}", 0.1)
 NOTHING = Disturbance("nothing", "m", 1, "sensor-bias:eps={m},scale=0;0")
 
 
@@ -68,8 +72,8 @@ def played(given, store, **how):
 
 def test_the_least_magnitude_that_breaks_the_policy_is_found():
     with Store(":memory:") as store:
-        margins = {one.disturbance: one for one in played(study(HEAVY, LATE, NOTHING), store)}
-        count = len(store)
+        found, combinations = played(study(HEAVY, LATE, NOTHING), store)
+        margins, count = {one.disturbance: one for one in found}, len(store) - len(combinations)
     heavy, late, nothing = margins[HEAVY], margins[LATE], margins[NOTHING]
     assert heavy.safe <= 50 < heavy.breaks <= heavy.safe + 100 / 32  # 2 kg of 3, 50% more
     assert (late.safe, late.breaks, late.next) == (2.0, 3.0, None)
@@ -83,27 +87,50 @@ def test_the_least_magnitude_that_breaks_the_policy_is_found():
 
 def test_margins_are_sorted_by_their_share_of_the_largest():
     with Store(":memory:") as store:
-        assert [one.disturbance for one in played(study(NOTHING, HEAVY, LATE), store)] == [LATE, HEAVY, NOTHING]
+        margins, _ = played(study(NOTHING, HEAVY, LATE), store)
+    assert [one.disturbance for one in margins] == [LATE, HEAVY, NOTHING]
+
+
+def test_two_disturbances_break_together_what_each_leaves_standing():
+    with Store(":memory:") as store:
+        (_, heavy, _), [both] = played(study(HEAVY, LATE, NOTHING), store)
+    assert both.breaks and both.parts == ((LATE, 1.0), (HEAVY, pytest.approx(heavy.breaks / 2, abs=0.05)))
+    assert str(both) == f"late (1 step (100 ms)) and load ({HEAVY.size(both.parts[1][1])})"
+
+
+def test_three_are_combined_where_no_two_break_the_policy():
+    with Store(":memory:") as store:
+        _, [worst, *others] = played(study(HEAVY, LATE, LATE_SEEN, holds=3.5), store)
+    assert worst.breaks and {one for one, _ in worst.parts} == {HEAVY, LATE, LATE_SEEN}
+    assert [(one.breaks, len(one.parts)) for one in others] == [(False, 2)] * 3
+
+
+def test_disturbances_of_one_number_are_not_combined():
+    more = replace(HEAVY, name="more load", most=90)
+    with Store(":memory:") as store:
+        _, combinations = played(study(HEAVY, more), store)
+    assert combinations == []
 
 
 def test_a_number_breaks_where_half_of_it_is_lost():
     with Store(":memory:") as store:
-        [heavy] = played(study(HEAVY, metric="height", holds=100.0), store)
+        [heavy], _ = played(study(HEAVY, metric="height", holds=100.0), store)
     assert heavy.safe < 50 <= heavy.breaks <= heavy.safe + 100 / 32  # 4 - 2 kg is 2, and 1 at 3 kg
 
 
 def test_a_policy_that_falls_by_itself_is_not_disturbed():
     with Store(":memory:") as store:
-        assert len(played(study(HEAVY, holds=1.0), store)) == 1 and len(store) == 2
+        assert len(played(study(HEAVY, holds=1.0), store)[0]) == 1 and len(store) == 2
 
 
 def test_it_goes_on_and_a_limit_of_time_ends_it_between_two_rounds(tmp_path):
     with Store(tmp_path / "rows.db") as store:
         first = played(study(HEAVY, LATE), store, minutes=0.0)
-        assert first == [] and len(store) == 0
-        whole = [str(one) for one in played(study(HEAVY, LATE), store)]
-        count = len(store)
-        assert [str(one) for one in played(study(HEAVY, LATE), store)] == whole and len(store) == count
+        assert first == ([], []) and len(store) == 0
+        whole, count = played(study(HEAVY, LATE), store), len(store)
+        again = played(study(HEAVY, LATE), store)
+        assert [str(one) for part in again for one in part] == [str(one) for part in whole for one in part]
+        assert len(whole[1]) == 1 and len(store) == count
 
 
 def test_the_report(tmp_path):
@@ -118,6 +145,7 @@ def test_the_report(tmp_path):
     assert found.sentence.startswith("It falls first under ")
     assert "load on" in " ".join(found.left_out) and "push forward for 0.2 s every 2 s" in found.left_out
     page = found.page.read_text()
+    assert str(found.combinations[0]) in page and found.sentence.endswith("no combination of them makes it fall.")
     assert found.sentence in page and "late actions" in page and "not finished" not in page
     again = robot_report(SAME, "Beam-v0", **how)
     assert str(again) == str(found)
