@@ -1,4 +1,4 @@
-"""What a report advises to do against what it found: commands that can be followed as they stand.
+"""What a report advises to do against what it found: commands, and lines of Python, that can be followed as they stand.
 
 They name the agent and its environment as the report's own command does, and their folders are free.
 """
@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from adv_wrappers.registry import NAMES
 from adv_wrappers.studies.report.choices import ADVERSARIES, AdvisedTraining, ReportChoices
-from adv_wrappers.studies.report.sections import AgentSections
+from adv_wrappers.studies.report.sections import AgentSections, AttackRow
 from adv_wrappers.utils.parsing import duration
 
 STEPS = 1_000_000  # of the training that is advised, as many as train-agent takes by itself
@@ -46,7 +47,7 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     steps, own, scale = list[NextStep](), report_folder(choices), choices.scale
     hardened, after, page, before = _free_names(own.parent)
     env, minutes = _without_victim(same), choices.minutes or _MINUTES
-    seed = ["--seed", str(agent.report.seed)] if agent.report.seed else []
+    seed = _seed(agent)
     what, both = "Harden the agent: go on training it", "the two"
     if training.most is not None and training.most < eps:
         eps, size = training.most, "a smaller size"
@@ -62,14 +63,58 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     known = f" ({' and '.join(tried)} {'was' if len(tried) == 1 else 'were'} tried before)" if tried else ""
     what += f" {how} {size}, {training.by}{known}; {_price(training)} (fewer with --steps)"
     steps.append(NextStep(what, shlex.join([*_training_words(training, same, eps, scale), "--out", str(hardened)])))
-    # the same episodes, and as much time: what the two reports say can then be compared
-    what, same = "Then make the report of the hardened agent", [*env, "--victim", f"card:{hardened}", *seed]
-    steps.append(_report_step(what, same, minutes, after))
-    words = ["adv-wrappers", "report", str(own), str(after), "--minutes", f"{minutes:g}"]
-    words += ["--make", make] if (make := option_of(env, "--make")) is not None else []
+    after_words = [*env, "--victim", f"card:{hardened}", *seed]
+    return [*steps, *_then_compare(agent, after_words, own, after, page, both)]
+
+
+def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) -> list[NextStep]:
+    """The steps for an agent that no command trains: the line for its own training, then those of :func:`hardening`.
+
+    Args:
+        agent: the report.
+        eps: the size that it is to withstand, in units of the row.
+        row: what shows what such an error takes.
+        size: the same in words.
+    """
+    same, choices, by_sb3 = words_of_agent(agent), agent.choices, str(agent.report.victim.get("ref")).startswith("sb3:")
+    # a search over whole episodes and a trained attack were made for the agent as it was
+    name = row.attack.partition(":")[0]
+    attack = row.attack if name in NAMES and name != "learned" else "max-diff"
+    threat = f"{attack}{',' if ':' in attack else ':'}eps={eps:.3g}"
+    threat += "" if choices.scale is None else f",scale={';'.join(f'{unit:g}' for unit in choices.scale)}"
+    threat += f",at={';'.join(row.keys)},p=0.5" if row.keys else ",p=0.5"
+    what = f"Harden the agent in its own training: put an attack of {size} around its environment, at half of the steps"
+    what += "" if by_sb3 else "; victim is the agent that learns, made with live=True"
+    victim = "adv.from_sb3(model, live=True)" if by_sb3 else "victim"
+    steps = [NextStep(what, f'env = adv.PerturbObservation(env, "{threat}", victim={victim})')]
+    if not by_sb3 or same is None:
+        return steps
+    own = report_folder(choices)
+    hardened, after, page, _ = _free_names(own.parent)
+    steps.append(NextStep("Go on training, and save the agent", f"model.learn({STEPS}); model.save({str(hardened)!r})"))
+    words = [f"sb3:{hardened}.zip" if word == option_of(same, "--victim") else word for word in same]
+    return [*steps, *_then_compare(agent, words + _seed(agent), own, after, page, "the two")]
+
+
+def _seed(agent: AgentSections) -> list[str]:
+    return ["--seed", str(agent.report.seed)] if agent.report.seed else []
+
+
+def _then_compare(
+    agent: AgentSections, hardened: list[str], before: Path, after: Path, page: Path, both: str
+) -> list[NextStep]:
+    """The steps that make the report of a hardened agent and compare it with the one before.
+
+    On the same episodes, and in as much time: what the two reports say can then be compared.
+    """
+    minutes = agent.choices.minutes or _MINUTES
+    words = ["adv-wrappers", "report", str(before), str(after), "--minutes", f"{minutes:g}"]
+    words += ["--make", make] if (make := option_of(hardened, "--make")) is not None else []
     words += [*(["--trust"] if "--trust" in (words_of_agent(agent) or ()) else []), "--out", str(page)]
-    what = f"Then compare {both}, in at most {duration(60 * minutes)}: did it help?"
-    return [*steps, NextStep(what, shlex.join(words))]
+    return [
+        _report_step("Then make the report of the hardened agent", hardened, minutes, after),
+        NextStep(f"Then compare {both}, in at most {duration(60 * minutes)}: did it help?", shlex.join(words)),
+    ]
 
 
 def _training_words(
@@ -146,7 +191,7 @@ def _free_names(beside: Path) -> tuple[Path, Path, Path, Path]:
         agent, after, page, before = (
             beside / f"{name}{end}" for end in ("", "-report", "-comparison.html", "-begins-with")
         )
-        if not any(os.path.lexists(path) for path in (agent, after, page, before)):
+        if not any(os.path.lexists(path) for path in (agent, Path(f"{agent}.zip"), after, page, before)):
             return agent, after, page, before
     raise AssertionError
 

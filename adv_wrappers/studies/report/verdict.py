@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.statistics import LEAST_EPISODES, MeanWithInterval, unseen
-from adv_wrappers.studies.report.advice import NextStep, hardening, words_of_agent
+from adv_wrappers.studies.report.advice import NextStep, hardening, own_training, words_of_agent
 from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.eps_search import NO_LOSS, broken_eps, halving_eps
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, held
@@ -28,6 +28,10 @@ _HURTS: dict[Kind, str] = {
     "dynamics": "Worst change of body or world",
     "action": "Strongest attack on actions",
 }
+_WITHOUT_SIZE = (
+    "Harden the agent in its own training: put PerturbObservation, with such an attack, around its environment "
+    '(the page "While an agent trains" of the documentation)'
+)
 _FEW = 5  # episodes, up to which a verdict says how many it rests on
 _WHOLE = 1e-6  # of the clean return, which rounding may take
 
@@ -289,12 +293,7 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
     size = "" if eps is None else _size(agent, eps, row, found[1])
     steps = [] if eps is None else hardening(agent, eps, size)
     if not steps:
-        attack = f"an attack of {size}" if size else "such an attack"
-        what = (
-            f"Harden the agent in its own training: put PerturbObservation, with {attack}, around the environment that "
-            'it is trained in (the page "While an agent trains" of the documentation)'
-        )
-        steps.append(NextStep(what, ""))
+        steps = own_training(agent, eps, row, size) if eps is not None else [NextStep(_WITHOUT_SIZE, "")]
     if (one := _worst_feature(agent, found[0])) is not None:
         clean = agent.clean.mean
         taken = number_text(_lost(agent, one)) + (f" of {number_text(clean)}" if clean > 0 else "")

@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 from click.testing import CliRunner
 
 import adv_wrappers as adv
 from adv_wrappers.cli.main import main
-from adv_wrappers.studies.report.advice import NextStep, hardening
+from adv_wrappers.studies.report.advice import NextStep, hardening, own_training
 from adv_wrappers.studies.report.choices import AdvisedTraining
 from adv_wrappers.studies.report.sections import read_reports
 
@@ -120,3 +121,57 @@ def test_commands_are_commands(folder: Path, tmp_path: Path, monkeypatch: Any) -
     assert again[again.index("--victim") + 1] == "card:hardened"
     done = CliRunner().invoke(main, both)
     assert "hardened-report" in done.output and done.exit_code == 2
+
+
+class NamedPole(gym.ObservationWrapper[Any, Any, Any]):
+    """CartPole in two parts, which no command trains an agent for."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("CartPole-v1", max_episode_steps=20))
+        whole = self.env.observation_space
+        assert isinstance(whole, gym.spaces.Box)
+        low, high = whole.low, whole.high
+        parts = {name: gym.spaces.Box(low[i::2], high[i::2]) for i, name in enumerate(("position", "velocity"))}
+        self.observation_space = gym.spaces.Dict(parts)
+
+    def observation(self, observation: Any) -> dict[str, Any]:
+        return {"position": observation[::2], "velocity": observation[1::2]}
+
+
+def test_the_line_for_a_training_of_ones_own_runs(tmp_path: Path, monkeypatch: Any) -> None:
+    """It attacks the agent that learns, in the parts and units of the report; what follows names its file."""
+    sb3 = pytest.importorskip("stable_baselines3")
+    monkeypatch.chdir(tmp_path)
+    model = sb3.PPO("MultiInputPolicy", NamedPole(), n_steps=16, batch_size=16, n_epochs=1, device="cpu")
+    model.save("mine.zip")
+    threats = ["fgsm:eps=0.5,scale=1;2;3;4,at=position;velocity"]
+    victim = adv.load_victim("sb3:mine.zip")
+    monkeypatch.setitem(gym.registry, "NamedPole-v0", gym.envs.registration.EnvSpec("NamedPole-v0", NamedPole))
+    adv.evaluate(victim, "NamedPole-v0", threats, episodes=2, out="rows")
+    (agent,) = read_reports(tmp_path / "rows").agents
+    command = "adv-wrappers report mine:NamedPole-v0 --victim sb3:mine.zip --minutes 1 --out mine-report"
+    choices = replace(agent.choices, command=command, scale=(1.0, 2.0, 3.0, 4.0), minutes=1)
+    named = replace(agent.report, victim={**agent.report.victim, "ref": "sb3:mine.zip"})
+    (row,) = agent.attacked
+    wrap, learn, again, both = own_training(replace(agent, choices=choices, report=named), 0.25, row, "this size")
+
+    names: dict[str, Any] = {"adv": adv, "model": model, "env": NamedPole()}
+    exec(wrap.command, names)
+    model.set_env(names["env"])
+    exec(learn.command.replace("1000000", "16"), names)
+    threat = names["env"].threat
+    assert threat.budget == adv.Linf(0.25, (1.0, 2.0, 3.0, 4.0)) and threat.when == adv.Bernoulli(0.5)
+    assert adv.load_victim("sb3:hardened.zip").observation_space == victim.observation_space
+    assert shlex.split(again.command)[:5] == [
+        "adv-wrappers",
+        "report",
+        "mine:NamedPole-v0",
+        "--victim",
+        "sb3:hardened.zip",
+    ]
+    assert shlex.split(both.command)[2:4] == ["mine-report", "hardened-report"]
+    names["env"].close()
+
+    other = replace(agent.report, victim={**agent.report.victim, "ref": None})
+    (alone,) = own_training(replace(agent, choices=choices, report=other), 0.25, row, "this size")
+    assert alone.command.endswith("victim=victim)") and "live=True" in alone.what
