@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,9 +20,10 @@ from adv_wrappers.evaluation.statistics import footnotes, marked
 from adv_wrappers.rendering.plots import plot_returns
 from adv_wrappers.rendering.text_table import Tabular, TextTable, plain
 from adv_wrappers.threats.text import unique
-from adv_wrappers.utils.files import probe, write
+from adv_wrappers.utils.files import write
 from adv_wrappers.utils.limits import Count, Positive, checked
 from adv_wrappers.utils.reading import decoding, read_result, value_of
+from adv_wrappers.utils.scalar_log import scalar_log, summary_writer
 from adv_wrappers.utils.schema import json_schema
 
 # headers of the table, from what matters most; sampled distances matter less
@@ -215,34 +217,39 @@ class Report(Tabular):
         return TextTable(title, every, tuple(rows), notes, self.warnings, by_importance=important)
 
     @checked
-    def to_tensorboard(self, folder: str | Path, step: Count = 0) -> None:
-        """Write scalars of every threat for TensorBoard: ``mean_return/pgd:eps=0.1``, ``regret/...``, and the table.
+    def log(self, log: object, step: Count = 0) -> None:
+        """Write numbers of every threat, such as ``mean_return/pgd:eps=0.1`` and ``regret/...``, and the table.
 
         Reports of several checkpoints of one training, each with its step, become curves.
 
         Args:
-            folder: of the run, into which a new file of events is written.
+            log: a folder, into which a new file of events for TensorBoard is written; a ``SummaryWriter`` of torch; a
+                run of Weights & Biases, as ``wandb.init()`` makes it, where the steps are ``global_step``; or one of
+                MLflow, as ``mlflow.start_run()`` makes it, where letters that its names cannot have become ``_``.
             step: of the training, 0 or more.
 
         Raises:
-            AdvWrappersError: where tensorboard is missing.
-            ValueRangeError: for a step below 0.
+            AdvWrappersError: for a folder, where tensorboard is missing.
+            ValueRangeError: for a step below 0, and any other log.
             OutputError: for a folder that cannot be written to.
         """
-        try:
-            module = importlib.import_module("torch.utils.tensorboard")
-        except ImportError as error:
-            raise AdvWrappersError(
-                "to_tensorboard needs tensorboard: pip install 'adv_wrappers[tensorboard]'"
-            ) from error
-        probe(Path(folder))
+        if isinstance(log, (str, Path)):
+            with summary_writer(log) as writer:
+                self.log(writer, step)
+            return
         names = unique(plain(row.label) for row in self.threats)
-        with module.SummaryWriter(str(folder)) as writer:
-            for name, row in zip(names, self.threats, strict=True):
-                for column in SCALARS:
-                    if row.get(column) is not None:
-                        writer.add_scalar(f"{column}/{name}", row[column], step)
-            writer.add_text("report", self.to_markdown(), step)
+        values: dict[str, float | str] = {
+            f"{column}/{name}": row[column]
+            for name, row in zip(names, self.threats, strict=True)
+            for column in SCALARS
+            if row.get(column) is not None
+        }
+        scalar_log(log)({**values, "report": self.to_markdown()}, step)
+
+    def to_tensorboard(self, folder: str | Path, step: int = 0) -> None:
+        """:meth:`log` by the name that it had before 0.3."""
+        warnings.warn("to_tensorboard(folder, step) is now log(folder, step)", DeprecationWarning, stacklevel=2)
+        self.log(folder, step)
 
     def to_model_index(self, name: str | None = None) -> str:
         """The ``model-index`` of a model card of the Hugging Face Hub, as YAML between the card's two ``---``.

@@ -34,6 +34,7 @@ from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.limits import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.utils.reading import read_json
+from adv_wrappers.utils.scalar_log import optional_log
 from adv_wrappers.victims import from_sb3
 from adv_wrappers.victims.victim import Select
 from adv_wrappers.wrappers.layer import LAYERS, Layer, counts, inner_layers, layers, wrappers_of
@@ -77,6 +78,8 @@ class RobustnessCallback(BaseCallback):
             ``load_victim("sb3:OUT/best_model.zip")`` finds them. A training that goes on
             (``reset_num_timesteps=False``) goes on with the best of before.
         select: whether the agent plays its ``"mode"`` or a ``"sample"``.
+        log: where the same numbers go besides, a run of Weights & Biases or MLflow for instance: as for
+            :meth:`adv_wrappers.Report.log`. A run of ``wandb.init(sync_tensorboard=True)`` has them already.
 
     Attributes:
         rows: one dictionary for every run of every evaluation, the clean one first: ``steps``, ``threat``, ``return``,
@@ -108,6 +111,7 @@ class RobustnessCallback(BaseCallback):
         out: str | Path | None = None,
         save_best: bool = False,
         select: Select = "mode",
+        log: object = None,
     ) -> None:
         super().__init__()
         self.threats = list(threats) if isinstance(threats, (list, tuple)) else [threats]
@@ -123,6 +127,7 @@ class RobustnessCallback(BaseCallback):
         self.report: Report | None = None
         self.best: dict[str, Any] | None = None
         self.seconds = 0.0
+        self._more_log = optional_log(log)
         self._environment: Environment | None = None
         self._player = Player()
         self._next, self._last = 0, -1
@@ -183,6 +188,8 @@ class RobustnessCallback(BaseCallback):
         excluded: dict[str, tuple[str, ...]] = {**dict.fromkeys(values, ()), **dict.fromkeys(details, ("stdout",))}
         for output in self.logger.output_formats:
             output.write({**values, **details}, excluded, steps)
+        if self._more_log is not None:
+            self._more_log({**values, **details}, steps)
 
     def _save_best(self) -> None:
         assert self.out is not None and self.best is not None

@@ -11,10 +11,8 @@ action.
 
 from __future__ import annotations
 
-import importlib
 import math
-from pathlib import Path
-from typing import Any, Protocol, SupportsFloat
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -27,7 +25,8 @@ from numpy.typing import NDArray
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Array, Info, Space
-from adv_wrappers.errors import AdvWrappersError, OrderError, SpaceError, VictimError
+from adv_wrappers.errors import OrderError, SpaceError, VictimError
+from adv_wrappers.utils.scalar_log import Write, optional_log
 from adv_wrappers.utils.trees import copy, map_leaves, select
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.policy_runner import PolicyRunner
@@ -35,29 +34,7 @@ from adv_wrappers.wrappers.changed_actions import ActionChanges
 from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, ForAnyEnv, autoreset_mode, counts, layers
 
 STATS_KEY = "attack"
-_TAGS = {"r": "return", "l": "length"}  # in TensorBoard
-
-
-class ScalarWriter(Protocol):
-    """What writes numbers, as TensorBoard's ``SummaryWriter`` does."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object:
-        """Write one number."""
-
-
-def scalar_writer(tensorboard: str | Path | ScalarWriter | None) -> ScalarWriter | None:
-    """A writer, or one for a folder.
-
-    Raises:
-        AdvWrappersError: for a folder, where tensorboard is missing.
-    """
-    if not isinstance(tensorboard, (str, Path)):
-        return tensorboard
-    try:
-        writer: ScalarWriter = importlib.import_module("torch.utils.tensorboard").SummaryWriter(str(tensorboard))
-    except ImportError as error:
-        raise AdvWrappersError("tensorboard= writes with the package tensorboard: pip install tensorboard") from error
-    return writer
+_TAGS = {"r": "return", "l": "length"}  # in logs
 
 
 class AttackCounts:
@@ -147,12 +124,11 @@ class AttackCounts:
         found = {"r": self.returns.copy(), "l": self.lengths.copy(), "attack_rate": _share(self.attacked, self.lengths)}
         return {**found, "flips": _share(self.flipped, self.attacked)} if self.knows_flips else found
 
-    def write(self, writer: ScalarWriter, found: dict[str, Array], rows: NDArray[np.bool_], steps: int) -> None:
+    def write(self, log: Write, found: dict[str, Array], rows: NDArray[np.bool_], steps: int) -> None:
         """Write the statistics of some rows, bool ``[B]``, at a number of steps."""
         for row in np.flatnonzero(rows).tolist():
-            for name, numbers in found.items():
-                if not math.isnan(number := float(numbers[row])):
-                    writer.add_scalar(f"{STATS_KEY}/{_TAGS.get(name, name)}", number, steps)
+            values = {f"{STATS_KEY}/{_TAGS.get(name, name)}": float(numbers[row]) for name, numbers in found.items()}
+            log({tag: value for tag, value in values.items() if not math.isnan(value)}, steps)
 
     def _any_attacked(self, engines: list[Engine]) -> NDArray[np.bool_]:
         found = np.zeros(self.rows, bool)
@@ -189,11 +165,12 @@ class VectorRecordAttackStatistics(VectorWrapper):
         env: AnyVectorEnv,
         victim: Victim | str | None = None,
         *,
-        tensorboard: str | Path | ScalarWriter | None = None,
+        log: object = None,
         stats_key: str = STATS_KEY,
+        tensorboard: object = None,
     ) -> None:
         VectorWrapper.__init__(self, env)
-        self._stats_key, self._writer, self._taken = stats_key, scalar_writer(tensorboard), 0
+        self._stats_key, self._log, self._taken = stats_key, optional_log(log, tensorboard), 0
         observed, acted = env.single_observation_space, env.single_action_space
         self._counts, self._mode = AttackCounts(env, env.num_envs, observed, acted, victim), autoreset_mode(env)
         self._every = np.ones(env.num_envs, bool)
@@ -219,8 +196,8 @@ class VectorRecordAttackStatistics(VectorWrapper):
         if done.any():
             found = counts.statistics()
             info = {**info, self._stats_key: found, f"_{self._stats_key}": done}
-            if self._writer is not None:
-                counts.write(self._writer, found, done, self._taken)
+            if self._log is not None:
+                counts.write(self._log, found, done, self._taken)
         counts.begin(done)
         if self._mode == AutoresetMode.NEXT_STEP:
             self._over = done
@@ -251,9 +228,10 @@ class RecordAttackStatistics(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordC
         env: a Gymnasium ``Env`` or ``VectorEnv``, already wrapped in layers; other wrappers may lie between.
         victim: the agent, for ``flips``: as it learns by ``from_module(..., live=True)``. Its networks are evaluated on
             the true and the shown observation of every attacked step.
-        tensorboard: a folder, or a ``SummaryWriter``, for ``attack/return``, ``attack/length``, ``attack/attack_rate``
+        log: as for :meth:`adv_wrappers.Report.log`, for ``attack/return``, ``attack/length``, ``attack/attack_rate``
             and ``attack/flips`` of every episode, over steps, those of all rows counted.
         stats_key: the key in ``info``.
+        tensorboard: ``log`` by its name before 0.3.
 
     Raises:
         OrderError: where no layer is beneath; layers inside the rows of a vector environment are out of reach, so wrap
@@ -280,8 +258,9 @@ class RecordAttackStatistics(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordC
         env: AnyEnv,
         victim: Victim | str | None = None,
         *,
-        tensorboard: str | Path | ScalarWriter | None = None,
+        log: object = None,
         stats_key: str = STATS_KEY,
+        tensorboard: object = None,
     ) -> None:
         if not isinstance(env, gym.Env):
             raise SpaceError(
@@ -291,7 +270,7 @@ class RecordAttackStatistics(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordC
         known = victim.ref or victim if isinstance(victim, Victim) else victim
         RecordConstructorArgs.__init__(self, victim=known, stats_key=stats_key)  # whoever rebuilds it has its own logs
         gym.Wrapper.__init__(self, env)
-        self._stats_key, self._writer, self._taken = stats_key, scalar_writer(tensorboard), 0
+        self._stats_key, self._log, self._taken = stats_key, optional_log(log, tensorboard), 0
         self._counts = AttackCounts(env, 1, env.observation_space, env.action_space, victim)
         self._row = np.ones(1, bool)
 
@@ -312,7 +291,7 @@ class RecordAttackStatistics(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordC
         if over:
             found = counts.statistics()
             info = {**info, self._stats_key: {name: numbers[0].item() for name, numbers in found.items()}}
-            if self._writer is not None:
-                counts.write(self._writer, found, self._row, self._taken)
+            if self._log is not None:
+                counts.write(self._log, found, self._row, self._taken)
         counts.look(self._row, self._row ^ over)
         return obs, reward, terminated, truncated, info

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.errors import AdvWrappersError, OutputError, ValueRangeError
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import yaml_text
 from tests.every_case import every_case
 
@@ -62,12 +61,10 @@ def test_the_best_draw_may_be_that_of_the_loss(report: adv.Report) -> None:
     assert best["draw"].tolist() == [1, 0, 1] and best["loss"].tolist() == counted["losses"]
 
 
-def test_tensorboard_has_scalars_of_every_threat_at_its_step(
-    report: adv.Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensorboard_has_scalars_of_every_threat_at_its_step(report: adv.Report, tmp_path: Path) -> None:
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for step in (0, 500):
-        report.to_tensorboard(tmp_path / "run", step)
+        report.log(tmp_path / "run", step)
     events = reader.EventAccumulator(str(tmp_path / "run"))
     events.Reload()
     names = events.Tags()["scalars"]
@@ -78,14 +75,7 @@ def test_tensorboard_has_scalars_of_every_threat_at_its_step(
         assert [event.value for event in found] == pytest.approx([row["mean_return"]] * 2)
     assert "action_change/none" not in names and "loss/none" in names
     with pytest.raises(ValueRangeError, match="step must be an integer of at least 0"):
-        report.to_tensorboard(tmp_path / "other", -1)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot write to the folder"):
-        report.to_tensorboard(tmp_path / "file")
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(AdvWrappersError, match=r"pip install 'adv_wrappers\[tensorboard\]'"):
-        report.to_tensorboard(tmp_path / "other")
-    assert not (tmp_path / "other").exists()
+        report.log(tmp_path / "other", -1)
 
 
 def test_the_model_index_is_read_as_it_was_meant(report: adv.Report) -> None:

@@ -159,7 +159,7 @@ def test_scalars_are_written_over_the_steps_of_all_rows(tmp_path):
 
     writer = Writer()
     envs = adv.wrap(SyncVectorEnv([make] * 2), "noise:eps=0.1,when=every(3)")
-    envs = adv.RecordAttackStatistics(envs, DQN, tensorboard=writer)
+    envs = adv.RecordAttackStatistics(envs, DQN, log=writer)
     envs.reset(seed=0)
     for _ in range(3):
         envs.step(np.zeros(2, int))
@@ -168,9 +168,8 @@ def test_scalars_are_written_over_the_steps_of_all_rows(tmp_path):
     assert writer[2][1] == pytest.approx(1 / 3)
 
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    env = adv.RecordAttackStatistics(adv.wrap(make(), "noise:eps=0.1"), tensorboard=tmp_path / "logs")
+    env = adv.RecordAttackStatistics(adv.wrap(make(), "noise:eps=0.1"), log=tmp_path / "logs")
     played(env, adv.load_victim(DQN), 0)
-    env._writer.close()
     events = accumulator.EventAccumulator(str(tmp_path / "logs")).Reload()
     assert events.Scalars("attack/attack_rate")[0].value == 1 and events.Scalars("attack/length")[0].step == 3
 
