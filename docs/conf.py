@@ -1,4 +1,4 @@
-"""Sphinx configuration, and the few pages that are generated: tables of presets, the command line's help."""
+"""Sphinx configuration, and what is generated: tables of presets, the map of folders, the command line's help."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import click
 from sphinx.util import logging
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from package_map import drawn  # noqa: E402
 
 import adv_wrappers  # noqa: E402
 from adv_wrappers.cli import main as cli  # noqa: E402
@@ -121,6 +123,7 @@ def generate(app: Any) -> None:
         write(GENERATED / f"{folder}.inc", "\n".join(reference(f"adv_wrappers.{folder}.")))
     for name, folder in (("dynamics", "dynamics"), ("reward", "rewards")):  # whose tables have the folder's own name
         write(GENERATED / f"{name}_classes.inc", "\n".join(reference(f"adv_wrappers.{folder}.")))
+    write(GENERATED / "map.svg", drawn())
     write(GENERATED / "help.inc", help_of(cli, "adv-wrappers") + "\n")
     for name, command in getattr(cli, "commands", {}).items():
         write(GENERATED / f"help-{name}.inc", help_of(command, f"adv-wrappers {name}") + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,16 @@ def rows():
 
 def test_every_folder_is_on_the_map():
     assert sorted(rows()) == folders()
+
+
+def test_every_folder_is_on_the_picture(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "docs"), *sys.path])
+    from package_map import GROUPS, drawn
+
+    names = re.findall(r'class="name"[^>]*>([^<]+)<', drawn())
+    assert set(folders()) <= set(names)
+    assert {name for name in set(names) - set(folders()) if not (PACKAGE / "environments" / name).exists()} == set()
+    assert re.findall(r'class="group"[^>]*>([^<]+)<', drawn()) == list(reversed(GROUPS.values()))
 
 
 def test_the_table_is_in_the_order_of_the_floors():
