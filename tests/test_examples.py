@@ -27,8 +27,8 @@ RUNS = {
     "readme.py": [],
     "report.py": [],
     "certify.py": [],
-    "campaign.py": ["--episodes", "1", "--seeds", "0", "--store", "rows.db"],
-    "campaign_ray.py": ["--episodes", "1", "--seeds", "0", "--actors", "1"],
+    "plan.py": ["--episodes", "1", "--seeds", "0", "--store", "rows.db"],
+    "plan_ray.py": ["--episodes", "1", "--seeds", "0", "--actors", "1"],
     "daylight.py": [],
     "least_eps.py": ["--attack", "noise", "--episodes", "1", "--steps", "3"],
     "robust_gate.py": [],
@@ -92,7 +92,7 @@ def test_every_example_is_run():
 
 # shorter ones have most of these
 LONG = {
-    "campaign.py", "campaign_ray.py", "pa_atla.py", "report.py", "robust_gate.py", "train_director.py",
+    "plan.py", "plan_ray.py", "pa_atla.py", "report.py", "robust_gate.py", "train_director.py",
     "train_director_cleanrl.py", "train_radial.py", "while_training.py",
 }  # fmt: skip
 
@@ -104,7 +104,7 @@ LONG = {
 def test_example(name, tmp_path):
     if name in ("train_under_attack.py", "train_director.py", "pa_atla.py", "train_radial.py", "while_training.py"):
         pytest.importorskip("stable_baselines3")
-    if name == "campaign_ray.py":
+    if name == "plan_ray.py":
         pytest.importorskip("ray")
     assert run(name, tmp_path).strip()
 

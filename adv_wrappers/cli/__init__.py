@@ -5,7 +5,6 @@ standing | suite | threats | train-adversary | train-agent | train-critic | trai
 """
 
 from adv_wrappers.cli import (
-    campaign,
     certify,
     evaluation,
     imitate,
@@ -15,6 +14,7 @@ from adv_wrappers.cli import (
     report,
     resilience,
     robot,
+    run,
     standing,
     suite,
     train,
@@ -22,7 +22,6 @@ from adv_wrappers.cli import (
 from adv_wrappers.cli.main import main
 
 __all__ = [
-    "campaign",
     "certify",
     "evaluation",
     "imitate",
@@ -33,6 +32,7 @@ __all__ = [
     "report",
     "resilience",
     "robot",
+    "run",
     "standing",
     "suite",
     "train",

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adv_wrappers.cli.campaign import STORE, finish, play, rows_of_store, show
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import main, print_if_unwritten
 from adv_wrappers.cli.options import FOLDER, KIND, TRUST_FILE, VICTIM_FILE, Text, load_agent
 from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
+from adv_wrappers.cli.run import STORE, finish, play, rows_of_store, show
 from adv_wrappers.cli.signatures import command
 from adv_wrappers.utils.files import held
 from adv_wrappers.utils.parsing import parse_value

@@ -1,4 +1,4 @@
-"""Executors: who plays what is to be played. This process, warm processes, or (in the campaign) a Ray cluster.
+"""Executors: who plays what is to be played. This process, warm processes, or (for plans) a Ray cluster.
 
 A task is played whole by one player, which a setup opens where it is played and which stays open for the tasks that
 follow: a block of an evaluation, a cell of a plan, a checkpoint of a training.

@@ -31,7 +31,7 @@ class CellPlayerSetup:
 
     Attributes:
         victims: victims that cells call by these names.
-        folder: where the campaign runs, in which relative paths are found; None is where the process is.
+        folder: where the plan is run, in which relative paths are found; None is where the process is.
     """
 
     victims: Mapping[str, Victim]
@@ -53,7 +53,7 @@ class CellPlayer:
 
     Args:
         victims: victims that cells call by these names.
-        folder: where the campaign runs, in which relative paths are found; None is where this process is.
+        folder: where the plan is run, in which relative paths are found; None is where this process is.
     """
 
     def __init__(self, victims: Mapping[str, Victim] | None = None, folder: str | None = None) -> None:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SPEED = {
     "attacks": "--only mlp simba sac-actor --batches 1 64 --rounds 5 --least 0.1",
     "wrappers": "--rounds 9",
-    "campaign": "--only load --tiny 200",
+    "plan": "--only load --tiny 200",
 }
 
 PEERS = {

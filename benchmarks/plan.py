@@ -1,6 +1,6 @@
-"""Campaigns: what more processes give, and what a cell costs beside its play.
+"""Plans: what more processes give, and what a cell costs beside its play.
 
-    python benchmarks/campaign.py
+    python benchmarks/plan.py
 
 ``equal``: a plan of about ``--cells`` cells on CartPole and Hopper, three seeds, by this process, by two warm
 processes, and by two actors of a local Ray cluster, in turn; rows must be equal but for their times.
@@ -241,8 +241,8 @@ def head(data: Data) -> str:
 
 
 PAGE = Page(
-    "campaign",
-    "Campaigns",
+    "plan",
+    "Plans",
     __doc__,
     measure,
     body,
