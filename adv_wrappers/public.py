@@ -10,14 +10,14 @@ from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Forces, Hybrid, Ind
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
-from adv_wrappers.core.coupled import Coupled
 from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.plausible import Plausible
-from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
+from adv_wrappers.core.temporal_coupling import Coupled
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
+from adv_wrappers.core.training_schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.environments.environment import Environment
-from adv_wrappers.environments.ids import register
+from adv_wrappers.environments.registration import register
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.aggregates import aggregate
 from adv_wrappers.evaluation.backdoor_rate import backdoor_rate
@@ -33,7 +33,7 @@ from adv_wrappers.threats import all_attacks
 from adv_wrappers.threats.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.threats.presets import presets, threat
 from adv_wrappers.training.critic import train_critic
-from adv_wrappers.training.dynamics import train_dynamics
+from adv_wrappers.training.dynamics_model import train_dynamics
 from adv_wrappers.training.imitation import imitate
 from adv_wrappers.victims import (
     Victim,
@@ -133,7 +133,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.evaluation.aggregates": ("Aggregates",),
     "adv_wrappers.evaluation.searches.beam": ("beam_search",),
     "adv_wrappers.evaluation.curves": ("Curves", "curves_of"),
-    "adv_wrappers.evaluation.policy_selection": ("Exp3IX", "evaluate_adaptive", "non_dominated", "select_online"),
+    "adv_wrappers.evaluation.policy_bandit": ("Exp3IX", "evaluate_adaptive", "non_dominated", "select_online"),
     "adv_wrappers.evaluation.searches.fewest_perturbations": ("fewest_perturbations", "resilience_profile"),
     "adv_wrappers.rendering.attack_view": ("AttackView",),
     "adv_wrappers.training.resilience.result": ("Resilience", "Robustness"),

@@ -5,8 +5,9 @@ the modules that they stand for import torch, which takes more than a second.
 
 Presets: :data:`adv_wrappers.threats.presets.presets` has the presets themselves. Installed packages add theirs by
 entry points of the group ``adv_wrappers.presets``, whose names are read without importing them, until
-:func:`load_entry_points` does. Ids: ``adv/<preset>-v0`` for every preset (:mod:`adv_wrappers.environments.ids`), and
-thirty ids ``adv-daylight/<Game>-<Transform>-v0`` (:mod:`adv_wrappers.atari.daylight_ids`).
+:func:`load_entry_points` does. Ids: ``adv/<preset>-v0`` for every preset
+(:mod:`adv_wrappers.environments.registration`), and thirty ids ``adv-daylight/<Game>-<Transform>-v0``
+(:mod:`adv_wrappers.atari.daylight_ids`).
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ def register_threats(id: str, kwargs: Mapping[str, Any]) -> None:
     register_id(
         id,
         kwargs,
-        "adv_wrappers.environments.ids:make_env",
-        "adv_wrappers.environments.ids:make_vec_env",
+        "adv_wrappers.environments.registration:make_env",
+        "adv_wrappers.environments.registration:make_vec_env",
     )
 
 

@@ -44,7 +44,7 @@ import adv_wrappers as adv
 from adv_wrappers.bounds import crown, interval
 from adv_wrappers.bounds.branch_and_bound import Decision, decide
 from adv_wrappers.bounds.probabilities import difference_spec
-from adv_wrappers.bounds.rounding import rounding
+from adv_wrappers.bounds.rounding_error import rounding
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.victims.action_bounds import ROUNDING_FACTOR, action_bounds, params_network, possible_actions
 

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from adv_wrappers.studies import Plan, Store, run
-from adv_wrappers.studies.estimate import estimate
+from adv_wrappers.studies.run_time import estimate
 
 
 def main() -> None:

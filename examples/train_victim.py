@@ -39,7 +39,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 import adv_wrappers as adv
-from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
+from adv_wrappers.core.training_schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.environments.dmc import dmc
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.training.defences.radial import Radial

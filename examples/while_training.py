@@ -26,7 +26,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv
 
 import adv_wrappers as adv
-from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK
+from adv_wrappers.rendering.frames import ATTACKED, CLEAN, GRID, INK
 from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_figure
 
 ENV, MAX_DIFF, NOISE = "CartPole-v1", "max-diff:eps=0.1", "noise:eps=0.2"

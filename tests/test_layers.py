@@ -30,7 +30,7 @@ FLOORS = [
     "environments",
     "wrappers",
     "atari",
-    ("environments.environment", "environments.ids", "environments.named_function"),
+    ("environments.environment", "environments.registration", "environments.named_function"),
     "rendering",
     "evaluation",
     "certification",
@@ -81,7 +81,7 @@ def faults(path: Path) -> list[str]:
         parts = module.split(".")
         if parts[0] == "adv_wrappers":
             target = floor_of(*parts[1:], item)
-            if top or (target.startswith("__") and LEVEL[here] >= LEVEL["environments.ids"]):
+            if top or (target.startswith("__") and LEVEL[here] >= LEVEL["environments.registration"]):
                 continue
             if target not in LEVEL:
                 found.append(f"{name} imports {module}.{item}")

@@ -22,12 +22,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 from numpy.typing import NDArray
 
-from adv_wrappers.atari.games import AtariGame, PressFire, is_atari, make_game, not_a_game
+from adv_wrappers.atari.ale import AtariGame, PressFire, is_atari, make_game, not_a_game
 from adv_wrappers.atari.raw_screen import RawFrames, ShrinkFrames
 from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.environments.registration import spec_of
+from adv_wrappers.environments.gym_make import spec_of
 from adv_wrappers.errors import OrderError, SpaceError, ThreatError, VictimError
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.utils.limits import EnvCount, checked

@@ -24,7 +24,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from adv_wrappers.atari.games import Action, AtariGame, AtariWrapper, Frame, Options
+from adv_wrappers.atari.ale import Action, AtariGame, AtariWrapper, Frame, Options
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.checks import integer

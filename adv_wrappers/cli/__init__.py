@@ -6,7 +6,7 @@ standing | suite | threats | train-adversary | train-agent | train-critic | trai
 
 from adv_wrappers.cli import (
     certify,
-    evaluation,
+    evaluate,
     imitate,
     lists,
     look,
@@ -23,7 +23,7 @@ from adv_wrappers.cli.main import main
 
 __all__ = [
     "certify",
-    "evaluation",
+    "evaluate",
     "imitate",
     "lists",
     "look",

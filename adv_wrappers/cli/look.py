@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @command(
     "look",
-    "adv_wrappers.evaluation.threat_comparison.compare_threats",
+    "adv_wrappers.evaluation.perturbed_samples.compare_threats",
     without=("source",),
     victim={
         "help": "who plays, and is attacked; None takes random actions",
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @table_options
 def look_(env: str, out: Path, **given: Any) -> None:
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
-    from adv_wrappers.evaluation.threat_comparison import compare_threats
+    from adv_wrappers.evaluation.perturbed_samples import compare_threats
     from adv_wrappers.rendering.contact_sheet import draw_contact_sheet, draw_spectra
     from adv_wrappers.rendering.plots import format_of
 

@@ -65,7 +65,7 @@ def run_(
     if ray is not None and workers > 1:
         raise click.UsageError("--workers are processes of this machine: give --actors with --ray")
     from adv_wrappers.studies import Plan, Store, expand
-    from adv_wrappers.studies.estimate import estimate
+    from adv_wrappers.studies.run_time import estimate
 
     whole = Plan.load(plan)
     if dry_run and not trust and whole.code:

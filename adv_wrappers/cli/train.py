@@ -295,7 +295,7 @@ def train_dynamics_(env: str, width: int, layers: int, out: Path, **given: Any) 
     import numpy as np
 
     from adv_wrappers.attacks.targets import target_of
-    from adv_wrappers.training.dynamics import HORIZONS, train_dynamics
+    from adv_wrappers.training.dynamics_model import HORIZONS, train_dynamics
 
     how, agent = repeated(given), load_agent(given)
     with show_progress() as move, resumable(out):

@@ -13,14 +13,14 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
+from adv_wrappers.atari.ale import is_atari
 from adv_wrappers.atari.env import atari
-from adv_wrappers.atari.games import is_atari
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Space
 from adv_wrappers.environments.checked import check_one, made_by, takes
 from adv_wrappers.environments.dmc import PREFIX, dmc
+from adv_wrappers.environments.gym_make import make_environment
 from adv_wrappers.environments.named_function import MakeFunction
-from adv_wrappers.environments.registration import make_environment
 from adv_wrappers.errors import AdvWrappersError, SpaceError, TrustError, ValueRangeError
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.victims import environment_of

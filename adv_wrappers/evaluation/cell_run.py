@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from adv_wrappers.attacks.targets import Target
 from adv_wrappers.errors import SimulationError
 from adv_wrappers.evaluation import statistics
+from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.observation_sample import Distance, ObservationSample
 from adv_wrappers.evaluation.player import Block, Cell
 from adv_wrappers.evaluation.row import Checks, DrawResults, Row
-from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.evaluation.statistics import KnownRange
 from adv_wrappers.evaluation.threat_stacks import json_form
 

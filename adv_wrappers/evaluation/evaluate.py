@@ -16,10 +16,10 @@ from adv_wrappers.evaluation.cost import warn_of_long_attacks
 from adv_wrappers.evaluation.episodes import Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Processes
+from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.player import Block, PlayerSetup
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.row import Row
-from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.evaluation.store import ROWS_FILE, PlayedCell, Store, unknown_key
 from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_action, worst_action

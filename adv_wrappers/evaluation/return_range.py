@@ -26,7 +26,7 @@ from gymnasium.wrappers import (
     TimeLimit,
 )
 
-from adv_wrappers.atari.games import PressFire
+from adv_wrappers.atari.ale import PressFire
 from adv_wrappers.atari.raw_screen import RawFrames
 from adv_wrappers.environments.environment import Environment, named_code
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError

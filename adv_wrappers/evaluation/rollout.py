@@ -23,9 +23,9 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.environments.dmc import CONTROL_OBSERVATIONS, PREFIX, DmcVectorEnv, dmc_vector
 from adv_wrappers.environments.environment import EnvFactory, Environment, not_side_by_side
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
+from adv_wrappers.evaluation.measurements import Mask, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.metrics import EpisodeMetrics
 from adv_wrappers.evaluation.observation_sample import ObservationSample
-from adv_wrappers.evaluation.run_monitor import Mask, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.target_distance import EpisodeLosses
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim

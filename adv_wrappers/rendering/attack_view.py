@@ -20,7 +20,7 @@ from adv_wrappers.atari.raw_screen import shrinking_of
 from adv_wrappers.core.spaces import Path, leaf_at
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import OrderError, SpaceError
-from adv_wrappers.rendering.pixels import (
+from adv_wrappers.rendering.frames import (
     ATTACKED,
     GRID,
     IDLE,

@@ -1,7 +1,7 @@
 """Pictures of one observation under several threats: frames, Fourier spectra and power spectral densities.
 
 They are those of the daylight paper (figures 1 to 3), drawn from a :class:`ThreatComparison`, which
-:func:`adv_wrappers.evaluation.threat_comparison.compare_threats` makes.
+:func:`adv_wrappers.evaluation.perturbed_samples.compare_threats` makes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from adv_wrappers.rendering.fourier_spectrum import (
     power_spectral_density,
     spectrum,
 )
-from adv_wrappers.rendering.pixels import (
+from adv_wrappers.rendering.frames import (
     ATTACKED,
     CLEAN,
     GRID,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK, MUTED
+from adv_wrappers.rendering.frames import ATTACKED, CLEAN, GRID, INK, MUTED
 from adv_wrappers.utils.checks import either
 from adv_wrappers.utils.files import write
 

@@ -23,7 +23,6 @@ from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.adversaries.timed import Timed
 from adv_wrappers.core.budgets import Budget, OfFrames, Valid, budget_of
-from adv_wrappers.core.coupled import Coupled
 from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.perturbation import (
     ActionPerturbation,
@@ -37,6 +36,7 @@ from adv_wrappers.core.perturbation import (
 )
 from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.spaces import At
+from adv_wrappers.core.temporal_coupling import Coupled
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.timing import And, Bernoulli, Not, Or, Pair, Strategic, Timing
 from adv_wrappers.core.value import Value, construct, decode

@@ -42,7 +42,7 @@ from adv_wrappers.errors import (
     SpaceError,
     ThreatError,
 )
-from adv_wrappers.evaluation.run_monitor import RunMeasurements
+from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.registry import BOTH, FORMS, Form, Observe
 from adv_wrappers.threats.presets import as_actor, parse_when
 from adv_wrappers.training.algorithms import ALGORITHMS, Training, made_model

@@ -70,8 +70,7 @@ from adv_wrappers.registry import Rewards, Robust, Select
 from adv_wrappers.threats.presets import as_actor, as_threat, parse_when, presets
 from adv_wrappers.training import hyperparameters as defaults
 from adv_wrappers.training.adversary import adversary_game, adversary_model
-from adv_wrappers.training.algorithms import Training, algorithm_class, made_model
-from adv_wrappers.training.alternating import (
+from adv_wrappers.training.agent_fit import (
     ADVERSARY_FILES,
     AGENT_FILES,
     AdversaryTrainer,
@@ -83,11 +82,12 @@ from adv_wrappers.training.alternating import (
     SnapshotAdversary,
     hold_statistics,
 )
+from adv_wrappers.training.algorithms import Training, algorithm_class, made_model
 from adv_wrappers.training.defences.base import RobustActorMethod, RobustMethod, RobustQMethod
-from adv_wrappers.training.defences.dqn import RobustDQN
 from adv_wrappers.training.defences.methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
-from adv_wrappers.training.defences.ppo import RobustA2C, RobustPPO, RobustUpdates, make_robust
+from adv_wrappers.training.defences.robust_dqn import RobustDQN
+from adv_wrappers.training.defences.robust_ppo import RobustA2C, RobustPPO, RobustUpdates, make_robust
 from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
 from adv_wrappers.training.director_networks import policy_kwargs
 from adv_wrappers.training.dqn import LayerNormQPolicy, PrioritizedDQN

@@ -21,7 +21,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 
-from adv_wrappers.core.schedules import Number
+from adv_wrappers.core.training_schedules import Number
 from adv_wrappers.environments.environment import AnyEnvironment, Environment
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.episodes import SEED_OFFSET, Episodes

@@ -35,7 +35,7 @@ from adv_wrappers.environments.environment import AnyEnvironment, Environment, M
 from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
 from adv_wrappers.networks.card import Section
 from adv_wrappers.registry import MOST_HIDDEN
-from adv_wrappers.training.dynamics import HELD_OUT, LEAST_STEPS
+from adv_wrappers.training.dynamics_model import HELD_OUT, LEAST_STEPS
 from adv_wrappers.training.folder import TrainingFolder
 from adv_wrappers.training.networks import check_vectors, cosine_rate, mean_and_std, relu_mlp
 from adv_wrappers.training.transitions import Trajectories, kept_or_played

@@ -25,8 +25,8 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.evaluation.episodes import Episodes, checkpoint_seeds
 from adv_wrappers.evaluation.executor import Executor, Played, Processes, Tell, ThisProcess
+from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.player import Block, Cell, Player
-from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.utils.threads import one_thread

@@ -3,7 +3,7 @@
 An action is possible unless a bound excludes it: some other action's output is higher everywhere in the box. Bounds
 hold in exact arithmetic and are computed in float64, while the victim plays what its own arithmetic makes the largest.
 So a difference counts as above zero only where it exceeds 8 times the estimate of the victim's rounding errors
-(:mod:`adv_wrappers.bounds.rounding`); of 25 agents none was off by more than 1.8 times the estimate. It
+(:mod:`adv_wrappers.bounds.rounding_error`); of 25 agents none was off by more than 1.8 times the estimate. It
 is one for the victim's dtype in full, and not for TF32 (:func:`adv_wrappers.utils.precision.full_precision`).
 Ties exclude nothing.
 """
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from adv_wrappers.bounds.branch_and_bound import decide, largest_at_corners, largest_at_points
 from adv_wrappers.bounds.crown_bounds import Intermediate, crown
 from adv_wrappers.bounds.interval_bounds import graph_network, interval
-from adv_wrappers.bounds.rounding import rounding
+from adv_wrappers.bounds.rounding_error import rounding
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork
 from adv_wrappers.registry import Method as Method

@@ -9,7 +9,7 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorWrapper
 
-from adv_wrappers.core.schedules import LinearSchedule, Number, ScheduledShare, at
+from adv_wrappers.core.training_schedules import LinearSchedule, Number, ScheduledShare, at
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.core.value import decode
 from adv_wrappers.errors import OrderError, SpaceError

@@ -20,7 +20,7 @@ from figures import table
 from page import AGAIN, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.policy_selection import non_dominated, select_online
+from adv_wrappers.evaluation.policy_bandit import non_dominated, select_online
 
 ENV, RETURN_RANGE = "CartPole-v1", (0.0, 500.0)
 AGENTS = ("ppo", "sa-ppo", "radial-ppo", "wocar-ppo")

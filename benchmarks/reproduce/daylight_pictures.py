@@ -22,10 +22,10 @@ import torch
 from numpy.typing import NDArray
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.threat_comparison import compare_threats, daylight_threats
+from adv_wrappers.evaluation.perturbed_samples import compare_threats, daylight_threats
 from adv_wrappers.rendering.contact_sheet import ThreatComparison, draw_contact_sheet, draw_spectra
 from adv_wrappers.rendering.fourier_spectrum import BANDS
-from adv_wrappers.rendering.pixels import to_pixels
+from adv_wrappers.rendering.frames import to_pixels
 from adv_wrappers.rendering.plots import new_figure, save_figure, show_image
 from adv_wrappers.victims.policy_runner import PolicyRunner
 

@@ -24,7 +24,7 @@ from page import WORK, Data, Page, Results, load
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director, Learned
-from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, MUTED
+from adv_wrappers.rendering.frames import ATTACKED, CLEAN, MUTED
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost

@@ -11,7 +11,7 @@ import numpy as np
 from figures import of_seeds, table
 
 from adv_wrappers.evaluation.statistics import mean_interval
-from adv_wrappers.rendering.pixels import ATTACKED, MUTED
+from adv_wrappers.rendering.frames import ATTACKED, MUTED
 
 COLOURS = {"sa-rl": "#7c3aed", "pa-ad": ATTACKED, "robust-sarsa": "#0f766e", "max-diff": "#b45309", "noise": MUTED}
 STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False}

@@ -19,7 +19,7 @@ from figures import table
 from model_based import NAMES, ROWS, attack, cell, model_of
 from page import Data, Page, Results, load
 
-from adv_wrappers.rendering.pixels import GRID, INK, MUTED
+from adv_wrappers.rendering.frames import GRID, INK, MUTED
 from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_figure
 
 PARTS = ("lengths", "seldom", "samples")

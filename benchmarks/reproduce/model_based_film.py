@@ -17,7 +17,7 @@ from model_based import ROWS, attack, model_of
 
 import adv_wrappers as adv
 from adv_wrappers.environments.dmc import dmc
-from adv_wrappers.rendering.pixels import INK
+from adv_wrappers.rendering.frames import INK
 from adv_wrappers.rendering.plots import new_figure, save_figure
 from adv_wrappers.victims.policy_runner import PolicyRunner
 

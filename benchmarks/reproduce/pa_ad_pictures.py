@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
 
 import adv_wrappers as adv
-from adv_wrappers.rendering.pixels import ATTACKED, GRID, INK, MUTED
+from adv_wrappers.rendering.frames import ATTACKED, GRID, INK, MUTED
 from adv_wrappers.rendering.plots import new_figure, save_figure
 from tests.adversaries import two_states as paper
 

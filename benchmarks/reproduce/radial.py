@@ -24,7 +24,7 @@ from page import WORK, Data, Page, Results, episode_options
 from radial_paper import AGENTS, TABLE_1
 
 import adv_wrappers as adv
-from adv_wrappers.core.schedules import LinearSchedule
+from adv_wrappers.core.training_schedules import LinearSchedule
 from adv_wrappers.evaluation.searches.beam import beam_search
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.training.defences.radial import Radial

@@ -24,7 +24,7 @@ from page import Data, Page, Results, episode_options
 from radial_paper import POINTS, POINTS_EPISODES
 
 import adv_wrappers as adv
-from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, MUTED
+from adv_wrappers.rendering.frames import ATTACKED, CLEAN, MUTED
 
 SEQUENCES = 5000  # after which the paper stops a search
 SECONDS = 30.0  # after which one stops here as well: a point may go on for long

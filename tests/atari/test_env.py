@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 import adv_wrappers as adv
-from adv_wrappers.atari.games import PressFire
+from adv_wrappers.atari.ale import PressFire
 from adv_wrappers.atari.raw_screen import grey, shrink
 from adv_wrappers.errors import SpaceError, VictimError
 from tests.every_case import every_case

@@ -11,7 +11,7 @@ from torch import nn
 
 from adv_wrappers.bounds import crown, graph_network, interval, rule
 from adv_wrappers.bounds.branch_and_bound import decide
-from adv_wrappers.bounds.rounding import rounding
+from adv_wrappers.bounds.rounding_error import rounding
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.graph import GraphNetwork
 from adv_wrappers.networks.operations.arithmetic import Join, ProductStep

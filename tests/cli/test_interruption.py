@@ -165,7 +165,7 @@ def test_train_dynamics_and_train_critic(tmp_path: Path) -> None:
 def test_a_command_that_keeps_nothing_says_that_it_was_interrupted() -> None:
     """Outside of what is resumable too: here the interruption comes while the victim is loaded."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adv_wrappers.cli.evaluation.load_agent", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+        patch.setattr("adv_wrappers.cli.evaluate.load_agent", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
         assert said(invoke(*EVALUATE)) == "by the user"
 
 
@@ -182,7 +182,7 @@ def test_a_module_in_c_that_is_interrupted_while_it_is_imported() -> None:
             raise ImportError("initialization failed") from error
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adv_wrappers.cli.evaluation.load_agent", load)
+        patch.setattr("adv_wrappers.cli.evaluate.load_agent", load)
         assert said(invoke(*EVALUATE)) == "by the user"
 
 
@@ -192,14 +192,14 @@ def test_worker_processes_end_with_an_interruption() -> None:
     pool.submit(os.getpid).result()
     [worker] = pool._processes.values()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adv_wrappers.cli.evaluation.load_agent", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+        patch.setattr("adv_wrappers.cli.evaluate.load_agent", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
         assert said(invoke(*EVALUATE)) == "by the user"
     assert wait([worker.sentinel], 60) and 1 not in processes._pools
 
 
 PROGRAM = """
 import atexit, os, signal, sys
-from adv_wrappers.cli import evaluation, main
+from adv_wrappers.cli import evaluate as evaluation, main
 
 class Module:
     def __del__(self):

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from adv_wrappers.cli import evaluation, main
+from adv_wrappers.cli import evaluate as evaluation
+from adv_wrappers.cli import main
 from adv_wrappers.cli.output import print_rows
 from adv_wrappers.evaluation.report import Report
 

@@ -16,7 +16,7 @@ from gymnasium.wrappers import (
 import adv_wrappers as adv
 from adv_wrappers.atari.env import atari
 from adv_wrappers.environments import object_state
-from adv_wrappers.environments.registration import make_environment
+from adv_wrappers.environments.gym_make import make_environment
 from adv_wrappers.environments.snapshot import Snapshot, check_repeats, difference
 from adv_wrappers.errors import SnapshotError
 from tests.every_case import every_case

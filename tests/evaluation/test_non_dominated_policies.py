@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.policy_selection import non_dominated, value_of_game
+from adv_wrappers.evaluation.policy_bandit import non_dominated, value_of_game
 from tests.every_case import every_case
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import SimulationError, SpaceError, ValueRangeError
-from adv_wrappers.evaluation.policy_selection import Exp3IX, OnlineSelection, evaluate_adaptive, select_online
+from adv_wrappers.evaluation.policy_bandit import Exp3IX, OnlineSelection, evaluate_adaptive, select_online
 from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import balancing, short

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.threat_comparison import compare_threats
+from adv_wrappers.evaluation.perturbed_samples import compare_threats
 from adv_wrappers.rendering import contact_sheet
 from adv_wrappers.rendering.contact_sheet import decibels, distance_text, draw_contact_sheet, draw_spectra
 from tests.rendering.scenes import scene

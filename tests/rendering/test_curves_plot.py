@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.rendering.pixels import rgb
+from adv_wrappers.rendering.frames import rgb
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 
 FIRST, SECOND = "#0072b2", "#d55e00"

@@ -11,7 +11,7 @@ from gymnasium.wrappers import FrameStackObservation
 import adv_wrappers as adv
 from adv_wrappers.rendering import attack_view, pixels
 from adv_wrappers.rendering.attack_view import LINE, MARGIN, NARROWEST, AttackView
-from adv_wrappers.rendering.pixels import UNCHANGED
+from adv_wrappers.rendering.frames import UNCHANGED
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import caption
 from tests.rigs import RIGS, ReplayEnv, recorded

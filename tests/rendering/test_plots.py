@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, IDLE, INK, MUTED, rgb
+from adv_wrappers.rendering.frames import ATTACKED, CLEAN, GRID, IDLE, INK, MUTED, rgb
 from adv_wrappers.rendering.plots import format_of, new_figure, save_figure, show_image
 
 

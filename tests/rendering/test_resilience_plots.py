@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.rendering.pixels import ATTACKED, rgb
+from adv_wrappers.rendering.frames import ATTACKED, rgb
 from adv_wrappers.rendering.plots import (
     TrainingCurve,
     moving_mean,

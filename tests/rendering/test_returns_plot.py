@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, rgb
+from adv_wrappers.rendering.frames import ATTACKED, CLEAN, rgb
 from adv_wrappers.rendering.plots import plot_returns
 from tests.every_case import every_case
 

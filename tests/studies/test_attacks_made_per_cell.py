@@ -12,7 +12,7 @@ from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.studies import Plan, Store, expand, run
 from adv_wrappers.studies import cells as cells_module
 from adv_wrappers.studies.cells import _turn
-from adv_wrappers.studies.estimate import estimate
+from adv_wrappers.studies.run_time import estimate
 from adv_wrappers.utils.files import held
 from tests.every_case import every_case
 from tests.studies.test_runner import DQN, rows

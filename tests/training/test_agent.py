@@ -29,7 +29,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from adv_wrappers.training import director_networks
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.training.agent import Hardened, train_agent
-from adv_wrappers.training.alternating import (
+from adv_wrappers.training.agent_fit import (
     AgentFit,
     AgentTrainer,
     DirectorSnapshot,

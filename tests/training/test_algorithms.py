@@ -15,7 +15,7 @@ pytest.importorskip("stable_baselines3")
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.training.agent import AGENT_ALGORITHMS, train_agent
 from adv_wrappers.training.algorithms import ALGORITHMS, Training, algorithm_class, check_settings, made_model
-from adv_wrappers.training.dynamics import train_dynamics
+from adv_wrappers.training.dynamics_model import train_dynamics
 from adv_wrappers.training.folder import later_seed
 from adv_wrappers.training.resilience.resilience import resilience
 from adv_wrappers.utils.limits import MOST_SEED

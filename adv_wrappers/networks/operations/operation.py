@@ -199,7 +199,7 @@ class Operation:
         return False
 
     def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
-        """Variances of errors behind it, an estimate (see :mod:`adv_wrappers.bounds.rounding`).
+        """Variances of errors behind it, an estimate (see :mod:`adv_wrappers.bounds.rounding_error`).
 
         Args:
             variances: of what it takes, ``[B, *S]`` each.

@@ -27,9 +27,9 @@ from adv_wrappers.environments.checked import with_place
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.applicable_attacks import BEAM, why_no_beam
+from adv_wrappers.evaluation.perturbed_samples import daylight_threats
 from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
-from adv_wrappers.evaluation.threat_comparison import daylight_threats
 from adv_wrappers.studies.report.choices import CertifiedReturn
 from adv_wrappers.studies.report.eps_search import NO_LOSS, EpsSweep, broken_eps, half_return, strongest_by_eps
 from adv_wrappers.studies.report.film import write_film, write_stills

@@ -12,9 +12,9 @@ from PIL import Image
 
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment
-from adv_wrappers.evaluation.threat_comparison import compare_threats
+from adv_wrappers.evaluation.perturbed_samples import compare_threats
 from adv_wrappers.rendering.attack_view import AttackView
-from adv_wrappers.rendering.pixels import amplified_difference, gain_for, largest_change, to_pixels
+from adv_wrappers.rendering.frames import amplified_difference, gain_for, largest_change, to_pixels
 from adv_wrappers.studies.report.choices import AttackedFrame
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import write

@@ -27,11 +27,11 @@ from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.cost import Costs
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.row import Row
-from adv_wrappers.studies.estimate import attack_costs, search_step, timed_search
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, write_choices
 from adv_wrappers.studies.report.hardening import advised_training
 from adv_wrappers.studies.report.observation_ranges import observed_ranges
 from adv_wrappers.studies.report.trials import ROOM, TrialPlayer
+from adv_wrappers.studies.run_time import attack_costs, search_step, timed_search
 from adv_wrappers.studies.standing.budgets import StandingBudget, chosen_budget, fitted_budget
 from adv_wrappers.studies.standing.entry import AttackedMean, CertifiedMean, StandingEntry, is_name, read_entry
 from adv_wrappers.studies.suite.attack_lists import entries_that_apply

@@ -19,8 +19,8 @@ from adv_wrappers.core.timing import Not, Pair, Strategic
 from adv_wrappers.daylight.transform import Transform
 from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation.applicable_attacks import BEAM, SLOW, check_no_budget, why_no_beam, why_threat_excluded
+from adv_wrappers.evaluation.perturbed_samples import daylight_threats
 from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
-from adv_wrappers.evaluation.threat_comparison import daylight_threats
 from adv_wrappers.studies.suite.entry import NO_ACTION_BUDGET, NO_BUDGET, ONE_RUN, AttackSetting, Entry, MadeAttack
 from adv_wrappers.threats.presets import parse_threat, threat
 from adv_wrappers.victims.carrl import LowerBound

@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from adv_wrappers.bounds.interval_bounds import interval
-from adv_wrappers.core.schedules import LinearSchedule, ScheduledShare, at
+from adv_wrappers.core.training_schedules import LinearSchedule, ScheduledShare, at
 from adv_wrappers.training.defences.base import InnerMaximization, RobustQMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.dqn import QBatch, error

@@ -62,7 +62,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from adv_wrappers.bounds.interval_bounds import interval
-from adv_wrappers.core.schedules import LinearSchedule, ScheduledShare, ScheduledWeight, SmoothSchedule, at
+from adv_wrappers.core.training_schedules import LinearSchedule, ScheduledShare, ScheduledWeight, SmoothSchedule, at
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.training.defences.base import PolicyBatch, RobustMethod, RobustQMethod, values_above
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.schedules import (
+from adv_wrappers.core.training_schedules import (
     LinearSchedule,
     ScheduledShare,
     ScheduledWeight,

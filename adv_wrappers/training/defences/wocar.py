@@ -42,7 +42,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.core.schedules import LinearSchedule, ScheduledWeight, at
+from adv_wrappers.core.training_schedules import LinearSchedule, ScheduledWeight, at
 from adv_wrappers.training.defences.base import PolicyBatch, RobustMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.sa import SARegularizer

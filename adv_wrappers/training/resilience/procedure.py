@@ -40,9 +40,9 @@ from adv_wrappers.errors import (
     threat_in_errors,
 )
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
+from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.row_key import versions
-from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.threats.presets import as_actor, as_threat
 from adv_wrappers.training.adversary import (

@@ -16,9 +16,9 @@ from adv_wrappers.adversaries import Director
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import BudgetError, ThreatError, TrustError, ValueRangeError
 from adv_wrappers.evaluation.cost import Cost, Costs
-from adv_wrappers.studies.estimate import is_made
 from adv_wrappers.studies.report.choices import read_choices
 from adv_wrappers.studies.report.page import write_page
+from adv_wrappers.studies.run_time import is_made
 from adv_wrappers.studies.standing.entry import read_entries, read_entry
 from adv_wrappers.studies.standing.measure import (
     ATTACKS,

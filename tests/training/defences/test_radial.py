@@ -24,14 +24,14 @@ from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn import functional
 
 from adv_wrappers.bounds.interval_bounds import interval
-from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
+from adv_wrappers.core.training_schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.training.agent import AGENT_ALGORITHMS, algorithm_settings, make_agent, train_agent
 from adv_wrappers.training.algorithms import Training
 from adv_wrappers.training.defences.base import PolicyBatch, langevin_ascent
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy, image_bounds
-from adv_wrappers.training.defences.ppo import make_robust
 from adv_wrappers.training.defences.radial import Radial
+from adv_wrappers.training.defences.robust_ppo import make_robust
 from adv_wrappers.training.defences.sa import SARegularizer
 from adv_wrappers.training.sb3_conversion import live_victim, update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv

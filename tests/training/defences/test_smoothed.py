@@ -15,7 +15,7 @@ from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training.agent import train_agent
-from adv_wrappers.training.defences.ppo import make_robust
+from adv_wrappers.training.defences.robust_ppo import make_robust
 from adv_wrappers.training.defences.smoothed import DenoisingExtractor, SmoothedDQN, SmoothedPolicy, smoothed
 from adv_wrappers.training.dqn import QBatch, error
 from adv_wrappers.victims.smoothed import Smoothed

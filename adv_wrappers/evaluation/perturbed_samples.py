@@ -22,7 +22,7 @@ from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, threat
 from adv_wrappers.evaluation import image_distances
 from adv_wrappers.evaluation.threat_stacks import parts_of_stack
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
-from adv_wrappers.rendering.pixels import FrameReader
+from adv_wrappers.rendering.frames import FrameReader
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.threats.text import caption, name_and_arguments
 from adv_wrappers.utils.limits import Limits, LongCount, checked

@@ -11,7 +11,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation import run_monitor
+from adv_wrappers.evaluation import measurements as run_monitor
 from adv_wrappers.victims import Victim, from_module
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed

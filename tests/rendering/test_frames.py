@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.rendering.pixels import (
+from adv_wrappers.rendering.frames import (
     UNCHANGED,
     FrameReader,
     amplified_difference,

@@ -12,7 +12,7 @@ from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from adv_wrappers.core.types import Info
-from adv_wrappers.environments.registration import make_environment, spec_of
+from adv_wrappers.environments.gym_make import make_environment, spec_of
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 
 Frame = NDArray[np.uint8]

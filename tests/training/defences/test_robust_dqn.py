@@ -17,14 +17,14 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers import Linf
-from adv_wrappers.core.schedules import LinearSchedule
+from adv_wrappers.core.training_schedules import LinearSchedule
 from adv_wrappers.core.value import decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.training.agent import train_agent
-from adv_wrappers.training.defences.dqn import RobustDQN
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
-from adv_wrappers.training.defences.ppo import make_robust
 from adv_wrappers.training.defences.radial import Radial, RadialDQN, equation_5, overlap
+from adv_wrappers.training.defences.robust_dqn import RobustDQN
+from adv_wrappers.training.defences.robust_ppo import make_robust
 from adv_wrappers.training.defences.sa import SADQN, hinge
 from adv_wrappers.training.dqn import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.sb3_conversion import live_victim

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.core.coupled import Coupled, LastChange
+from adv_wrappers.core.temporal_coupling import Coupled, LastChange
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.threats.presets import parse_threat

@@ -10,8 +10,8 @@ import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.studies import AttackSetting, Plan, Store, run, run_suite, suite_cost
-from adv_wrappers.studies import estimate as estimate_module
-from adv_wrappers.studies.estimate import estimate
+from adv_wrappers.studies import run_time as estimate_module
+from adv_wrappers.studies.run_time import estimate
 from adv_wrappers.studies.suite.attack_lists import SUITES
 from tests.evaluation.agents import make_short, short
 from tests.studies.test_runner import DQN, SHORT, failing

@@ -89,7 +89,7 @@ def non_dominated(returns: ArrayLike) -> NDArray[np.bool_]:
     Raises:
         ValueRangeError: for another shape, no policy or no attack, and returns that are not finite.
 
-    >>> from adv_wrappers.evaluation.policy_selection import non_dominated
+    >>> from adv_wrappers.evaluation.policy_bandit import non_dominated
     >>> non_dominated([[500, 0], [200, 200], [0, 500]]).tolist()  # half of each other one earns 250 under either attack
     [True, False, True]
     """
@@ -162,7 +162,7 @@ class Exp3IX:
     Raises:
         ValueRangeError: for numbers out of their range.
 
-    >>> from adv_wrappers.evaluation.policy_selection import Exp3IX
+    >>> from adv_wrappers.evaluation.policy_bandit import Exp3IX
     >>> bandit = Exp3IX(policies=2, rounds=200, return_range=(0, 500))
     >>> for _ in range(200):
     ...     chosen = bandit.choose()
@@ -275,7 +275,7 @@ def select_online(
     Raises:
         ValueRangeError: for fewer than two policies or no round, returns that are not finite, and numbers out of range.
 
-    >>> from adv_wrappers.evaluation.policy_selection import select_online
+    >>> from adv_wrappers.evaluation.policy_bandit import select_online
     >>> found = select_online([[500.0] * 100 + [100.0] * 100, [200.0] * 200], (0, 500))
     >>> found.best, found.chosen.shape, bool(found.received.mean() > 200)
     (0, (200,), True)
@@ -331,7 +331,7 @@ def evaluate_adaptive(
             fit the environment, or for which its card asks for another, and numbers out of their range.
         SimulationError: for a simulation that diverges under a threat to the dynamics.
 
-    >>> from adv_wrappers.evaluation.policy_selection import evaluate_adaptive
+    >>> from adv_wrappers.evaluation.policy_bandit import evaluate_adaptive
     >>> policies = ["zoo:cartpole-ppo", "zoo:cartpole-radial-ppo"]
     >>> found = evaluate_adaptive(policies, "CartPole-v1", "max-diff:eps=0.2", rounds=4, return_range=(0, 500))
     >>> found.returns.shape, found.chosen.shape

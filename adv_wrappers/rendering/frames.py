@@ -33,7 +33,7 @@ GAINS = (1, 2, 5, 10, 20, 50, 100)
 def rgb(colour: str) -> tuple[int, int, int]:
     """Red, green and blue, 0 to 255, of a colour of this file.
 
-    >>> from adv_wrappers.rendering.pixels import CLEAN, rgb
+    >>> from adv_wrappers.rendering.frames import CLEAN, rgb
     >>> rgb(CLEAN)
     (37, 99, 235)
     """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation import masking
+from adv_wrappers.evaluation import gradient_masking as masking
 from adv_wrappers.evaluation.checked_row import CheckedRow
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.utils.parsing import split_outside_quotes

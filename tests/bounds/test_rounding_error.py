@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.bounds.rounding import rounding
+from adv_wrappers.bounds.rounding_error import rounding
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.networks.layers import AppendLogStd, Normalize, QuantileMean, TwoLogits
 from tests.core.helpers import linear, randn
