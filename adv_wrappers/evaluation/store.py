@@ -217,12 +217,6 @@ class Store:
                 key for key in keys if key not in done and execute(claim, (key, self.owner, now, now - _STALE)).rowcount
             ]
 
-    def release(self, keys: Iterable[str]) -> None:
-        """Give up claims of this process."""
-        with self._transaction():
-            pairs = [(key, self.owner) for key in keys]
-            self._connection.executemany("DELETE FROM claims WHERE key = ? AND owner = ?", pairs)
-
     def add(self, played: Sequence[PlayedCell], replace: bool = False) -> None:
         """Write what became of some cells, all or none, and give up their claims; a row is never replaced by an error.
 

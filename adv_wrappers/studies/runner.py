@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from adv_wrappers.environments.environment import environment_text
-from adv_wrappers.errors import OutputError, WorkerError
+from adv_wrappers.errors import WorkerError
 from adv_wrappers.evaluation.executor import Executor, Played
 from adv_wrappers.evaluation.store import PlayedCell, Store
 from adv_wrappers.studies.cell_player import CellExecutor, failed, opened_executor
@@ -21,8 +21,6 @@ from adv_wrappers.utils.pace import progress_lines
 from adv_wrappers.victims import Victim
 
 RunProgress = Callable[[int, int, int], None]
-_CLAIM_SECONDS = 2.0  # of playing that is claimed beforehand: long enough that claims cost nothing beside short cells
-_MOST_CLAIMED = 256
 _POLL = 0.2  # seconds between two looks at what another run has claimed
 _COLLECT = 1.0  # seconds to wait for a cell
 
@@ -67,7 +65,7 @@ def run(
     """Play what a store does not hold of a plan.
 
     Every row is written as soon as it is played, so the same call goes on after an interruption. Several runs, of
-    processes of their own, may share a store: each claims the cells that it plays next, and takes over those of a run
+    processes of their own, may share a store: each claims a cell before it plays it, and takes over those of a run
     that is no longer there. A cell that fails is kept with its error, and the rest goes on.
 
     Args:
@@ -119,27 +117,21 @@ class _Run:
         store.place(cell.key for cell in cells.cells)
         done = store.done(cell.key for cell in cells.cells)
         self.waiting = collections.deque(cell for cell in cells_of(cells, store) if cell.key not in done)
-        self.claimed: collections.deque[PlanCell] = collections.deque()
         self.known, self.played, self.under_way = len(done), 0, 0
         self.failed: dict[str, str] = {}  # by key
         self.said = set[tuple[str, str]]()  # of which environment what kind of thing was said
-        self.play_seconds, self.chunk = 0.0, 1
+        self.play_seconds = 0.0
 
     def play(self) -> RunSummary:
-        try:
-            self._report()
-            while self.waiting or self.claimed or self.under_way:
-                while self.executor.free() > 0 and (cell := self._next()) is not None:
-                    self.executor.submit(cell)
-                    self.under_way += 1
-                if self.under_way:
-                    self._add([_played(one) for one in self.executor.collect(_COLLECT)])
-                elif not self.claimed:  # another run plays the rest
-                    time.sleep(_POLL)
-        finally:
-            # an error above is the one to raise, and claims end with the process
-            with contextlib.suppress(OutputError):
-                self.store.release(cell.key for cell in self.claimed)
+        self._report()
+        while self.waiting or self.under_way:
+            while self.executor.free() > 0 and (cell := self._next()) is not None:
+                self.executor.submit(cell)
+                self.under_way += 1
+            if self.under_way:
+                self._add([_played(one) for one in self.executor.collect(_COLLECT)])
+            elif self.waiting:  # another run plays them
+                time.sleep(_POLL)
         return RunSummary(
             self.played,
             self.known,
@@ -150,25 +142,20 @@ class _Run:
         )
 
     def _next(self) -> PlanCell | None:
-        """A cell that this run has claimed; None where another run has claimed all that is left."""
-        if not self.claimed and self.waiting:
-            self._claim()
-        return self.claimed.popleft() if self.claimed else None
+        """A cell that this run has claimed; None where other runs have claimed all that are left.
 
-    def _claim(self) -> None:
-        """Claim the next cells; those that another run holds come again at the end, and those that it played do not."""
-        for _ in range(-(-len(self.waiting) // self.chunk)):
-            chunk = [self.waiting.popleft() for _ in range(min(self.chunk, len(self.waiting)))]
-            mine = {*self.store.claim([cell.key for cell in chunk])}
-            others = [cell for cell in chunk if cell.key not in mine]
-            played = self.store.done(cell.key for cell in others)
-            self.known += len(played)
-            self.waiting += [cell for cell in others if cell.key not in played]
-            self.claimed += [cell for cell in chunk if cell.key in mine]
-            if played:
+        Those that another run plays now come again at the end, and those that it has played do not.
+        """
+        for _ in range(len(self.waiting)):
+            cell = self.waiting.popleft()
+            if self.store.claim([cell.key]):
+                return cell
+            if self.store.done([cell.key]):
+                self.known += 1
                 self._report()
-            if self.claimed or not self.waiting:
-                return
+            else:
+                self.waiting.append(cell)
+        return None
 
     def _add(self, found: list[PlayedCell]) -> None:
         if not found:
@@ -185,8 +172,6 @@ class _Run:
                 if (name, kind) not in self.said:
                     self.said.add((name, kind))
                     warnings.warn(f"{name}: {sentence}", stacklevel=5)
-        each = self.play_seconds / max(self.played + len(self.failed), 1)
-        self.chunk = int(min(max(_CLAIM_SECONDS / max(each, 1e-6), 1), _MOST_CLAIMED))
         self._report()
 
     def _errors(self) -> dict[str, str]:

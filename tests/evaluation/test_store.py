@@ -168,9 +168,7 @@ def test_claims_keep_others_out_while_their_process_gives_signs_of_life(tmp_path
     path = tmp_path / "rows.db"
     with Store(path) as first, Store(path) as second:
         second.owner = "elsewhere:1"
-        assert first.claim(["a", "b"]) == ["a", "b"] and second.claim(["a", "b", "c"]) == ["c"]
-        first.release(["a"])
-        assert second.claim(["a", "b"]) == ["a"]
+        assert first.claim(["b"]) == ["b"] and second.claim(["b", "c"]) == ["c"]
         first.add([ERROR])
         assert second.claim(["b"]) == ["b"]  # a cell that failed is tried again
     with Store(path) as store:
