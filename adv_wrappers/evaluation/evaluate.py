@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -160,7 +160,6 @@ def evaluate(
 def play_missing(
     evaluator: Evaluator,
     rows: dict[int, Row],
-    wanted: Collection[int] | None = None,
     *,
     minimum: float | str | None = None,
     progress: EvaluationProgress | None = None,
@@ -173,14 +172,12 @@ def play_missing(
     Args:
         evaluator: the evaluator.
         rows: by index of the cell, the rows that are known; those of ``out`` and those that are played are added.
-        wanted: the cells that are played, the first among them; None is all.
         minimum, progress, out, resume, workers: as for :func:`evaluate`.
 
     Returns:
         The report of all rows.
     """
     stacks = evaluator.stacks
-    chosen = [i for i in range(len(stacks)) if wanted is None or i in wanted]
 
     def move(i: int, finished: int) -> None:
         if progress is not None:
@@ -193,12 +190,11 @@ def play_missing(
         if resume:
             rows |= {i: row for i, row in kept.known().items() if i not in rows}
             kept.write()  # in the order of this call
-        missing = [i for i in chosen if i not in rows]
+        missing = [i for i in range(len(stacks)) if i not in rows]
         warn_of_long_attacks(stacks[i] for i in missing)
-        for i in chosen:
-            if i in rows:
-                move(i, 0)
-                move(i, evaluator.plays(i))
+        for i in sorted(rows):
+            move(i, 0)
+            move(i, evaluator.plays(i))
         if missing:
             executor = None
             if workers > 1:
@@ -208,10 +204,25 @@ def play_missing(
         return kept.report()
 
 
-def kept_rows(evaluator: Evaluator, folder: Path) -> dict[int, Row]:
-    """By index of the cell, the rows of an evaluation that a folder holds."""
-    with closing(_KeptRows(evaluator, {}, folder, None)) as kept:
-        return kept.known()
+def kept_rows(evaluator: Evaluator, folder: Path | None) -> dict[int, Row]:
+    """By index of the cell, the rows of an evaluation that a folder holds, of which nothing is changed."""
+    if folder is None or not (folder / ROWS_FILE).is_file():
+        return {}
+    with Store(folder / ROWS_FILE, read_only=True) as store:
+        return _rows_in(store, evaluator, _keys(evaluator))
+
+
+def _keys(evaluator: Evaluator) -> list[str]:
+    """The keys of its cells; of what nothing distinguishes, one that no row has."""
+    return [evaluator.key(i) or unknown_key() for i in range(len(evaluator.stacks))]
+
+
+def _rows_in(store: Store, evaluator: Evaluator, keys: Sequence[str]) -> dict[int, Row]:
+    """By index of the cell, the rows of an evaluation that a store holds, named as in this evaluation."""
+    found, places = store.found(keys), enumerate(zip(keys, evaluator.stacks, strict=True))
+    return {
+        i: replace(found[key], threat=stack.name, transfer=stack.transfer) for i, (key, stack) in places if key in found
+    }
 
 
 class _KeptRows:
@@ -230,7 +241,7 @@ class _KeptRows:
         self._store: Store | None = None
         self._keys = list[str]()
         if folder is not None:
-            self._keys = [evaluator.key(i) or unknown_key() for i in range(len(evaluator.stacks))]
+            self._keys = _keys(evaluator)
             self._store = Store(folder / ROWS_FILE, shared=False)
 
     def place(self) -> None:
@@ -241,13 +252,7 @@ class _KeptRows:
 
     def known(self) -> dict[int, Row]:
         """By index of the cell, the rows that the folder holds."""
-        found = {} if self._store is None else self._store.found(self._keys)
-        places = enumerate(zip(self._keys, self.evaluator.stacks, strict=False))
-        return {
-            i: replace(found[key], threat=stack.name, transfer=stack.transfer)
-            for i, (key, stack) in places
-            if key in found
-        }
+        return {} if self._store is None else _rows_in(self._store, self.evaluator, self._keys)
 
     def add(self, i: int, row: Row) -> None:
         """Keep the row of a cell."""

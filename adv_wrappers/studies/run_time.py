@@ -21,10 +21,11 @@ from gymnasium import spaces
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.cost import Cost, Costs, run_seconds
 from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.evaluation.evaluate import kept_rows
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.searches.beam import BEAM_FILE, TOGETHER
-from adv_wrappers.evaluation.store import ROWS_FILE, Store
+from adv_wrappers.evaluation.store import Store
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.studies.cell_player import CellPlayer
 from adv_wrappers.studies.cells import Expansion, PlanCell, expand
@@ -189,7 +190,7 @@ def attack_costs(
         closing(Evaluator(setting.victim, setting.environment, [CLEAN_RUN, *stacks], episodes)) as evaluator,
         one_thread(),
     ):
-        known = _kept(evaluator, rows)
+        known = kept_rows(evaluator, rows)
         clean = known[0] if 0 in known else evaluator.play([0])[0]
         for entry in entries:
             i, name = place.get(entry.name), entry.name
@@ -200,16 +201,6 @@ def attack_costs(
             else:
                 unknown.append(name)
     return Costs(tuple(parts), of, sum(not part.left for part in parts), tuple(unknown), left_out)
-
-
-def _kept(evaluator: Evaluator, folder: Path | None) -> dict[int, Row]:
-    """By index of the cell, the rows of an evaluation that a folder holds, of which nothing is changed."""
-    if folder is None or not (folder / ROWS_FILE).is_file():
-        return {}
-    keys = {i: key for i in range(len(evaluator.stacks)) if (key := evaluator.key(i)) is not None}
-    with Store(folder / ROWS_FILE, read_only=True) as store:
-        found = store.found(keys.values())
-    return {i: found[key] for i, key in keys.items() if key in found}
 
 
 # ----------------------------------------------------------------------------------------------------------------------

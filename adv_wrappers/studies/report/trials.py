@@ -118,8 +118,8 @@ class TrialPlayer:
     def play_clean(self) -> Row:
         """The row without an attack."""
         with closing(self.evaluator([CLEAN_RUN])) as evaluator:
-            self._play(evaluator, [0], self._progress)
-        return self._rows[0]
+            self._play(evaluator, self._progress)
+        return self.clean
 
     def fits(self, text: str, budget: Budget | None, at: At = None) -> str | None:
         """Why an attack cannot be aimed at the agent, or None where it can be."""
@@ -167,7 +167,7 @@ class TrialPlayer:
                 self.leave_out(text, why, seconds)
                 raise OutOfTime
             try:
-                row = self._play(evaluator, [1], self._progress if kept else self._told)[1]
+                row = self._play(evaluator, self._progress if kept else self._told)[1]
             except OutOfTime:  # it takes longer than it seemed: another program uses the machine
                 self.leave_out(text, why, seconds)
                 raise
@@ -176,7 +176,7 @@ class TrialPlayer:
         steps = sum(row.lengths)
         if steps >= self._steps.get(text, 0):  # short rows cost more a step than others
             self._steps[text], self._seconds[text] = steps, row.ms_per_step / 1000
-        return Trial(text, getattr(budget, "eps", None), row, self._rows.get(0, row))
+        return Trial(text, getattr(budget, "eps", None), row, self.clean)
 
     @property
     def is_over(self) -> bool:
@@ -251,17 +251,10 @@ class TrialPlayer:
         slowest = self._seconds.values() if budget is not None else ()
         return max(alike or [self.clean.ms_per_step / 1000, *slowest], default=0.0) * steps
 
-    def _play(self, evaluator: Evaluator, which: list[int], progress: Progress | None) -> dict[int, Row]:
+    def _play(self, evaluator: Evaluator, progress: Progress | None) -> dict[int, Row]:
+        """The rows of an evaluator, whose first is that without an attack; those of the folder are not played again."""
         rows = {i: row for i, row in self._rows.items() if i == 0}
-        play_missing(
-            evaluator,
-            rows,
-            [0, *which],
-            progress=progress,
-            out=self.out,
-            resume=True,
-            workers=self._workers,
-        )
+        play_missing(evaluator, rows, progress=progress, out=self.out, resume=True, workers=self._workers)
         self._rows[0] = rows[0]
         return rows
 
