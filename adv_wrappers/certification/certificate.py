@@ -36,7 +36,6 @@ from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.return_range import LeastReturn
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
 from adv_wrappers.utils.deadline import Deadline
@@ -50,6 +49,7 @@ from adv_wrappers.utils.limits import (
     Seed,
     checked,
 )
+from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
@@ -210,7 +210,7 @@ def certify(
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
     quantize: bool = True,
-    progress: EvaluationProgress | None = None,
+    progress: Progress | None = None,
 ) -> Certificate:
     """Bound from below what an agent earns, whatever is done to its observations within a budget.
 
@@ -342,7 +342,7 @@ def _state_boxes(played: DeterministicEpisodes, budget: Budget, method: Method) 
     return StateBoxSearch(played.victim, played.env, within=budget, method=method)
 
 
-def _progress(progress: EvaluationProgress | None, what: str, episodes: int) -> Callable[[int], None]:
+def _progress(progress: Progress | None, what: str, episodes: int) -> Callable[[int], None]:
     return lambda done: None if progress is None else progress(what, done, episodes)
 
 

@@ -57,7 +57,6 @@ from adv_wrappers.core.types import Array, Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.return_range import LeastReturn
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
 from adv_wrappers.utils.deadline import Deadline
@@ -73,6 +72,7 @@ from adv_wrappers.utils.limits import (
     Seed,
     checked,
 )
+from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims.smoothed import Smoothed
 
@@ -141,7 +141,7 @@ def certify_smoothed_actions(
     least_return: Finite | None = None,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
-    progress: EvaluationProgress | None = None,
+    progress: Progress | None = None,
 ) -> LocalSmoothingCertificate:
     """Bound the return of a smoothed agent under attacks that move every observation by at most ``eps`` (l2).
 

@@ -34,7 +34,7 @@ from adv_wrappers.evaluation.applicable_attacks import (
     why_untrained_excluded,
 )
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
+from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import number_text as number_text
 from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.searches.beam import beam_search
@@ -54,6 +54,7 @@ from adv_wrappers.utils.limits import (
     Seed,
     checked,
 )
+from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.reading import decoding, read_result
 from adv_wrappers.victims import Victim, load_victim
@@ -264,7 +265,7 @@ def certified_ranges(
     make: MakeEnv | None = None,
     quantize: bool = True,
     out: str | Path | None = None,
-    progress: EvaluationProgress | None = None,
+    progress: Progress | None = None,
 ) -> CertifiedRanges:
     """Certify and attack the same episodes, at every radius of an l-infinity ball around the observations.
 

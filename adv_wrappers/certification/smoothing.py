@@ -70,7 +70,7 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
+from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.statistics import finite_returns
 from adv_wrappers.utils.checks import integer, number
@@ -89,6 +89,7 @@ from adv_wrappers.utils.limits import (
     check_fields,
     checked,
 )
+from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.smoothed import Smoothed, checked_q_range
@@ -112,7 +113,7 @@ def certify_smoothed(
     num_envs: EnvCount | None = None,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
-    progress: EvaluationProgress | None = None,
+    progress: Progress | None = None,
 ) -> SmoothedCertificate:
     """Bound the return of a smoothed agent under any attack, from episodes without one.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,11 +26,10 @@ from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_act
 from adv_wrappers.registry import By
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.limits import BestOf, EnvCount, EpisodeCount, Minimum, Seed, Workers, checked
+from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim, device_of
-
-EvaluationProgress = Callable[[str, int, int], None]
 
 
 @checked
@@ -48,7 +47,7 @@ def evaluate(
     make: MakeEnv | None = None,
     minimum: Minimum | None = None,
     distances: Distances = None,
-    progress: EvaluationProgress | None = None,
+    progress: Progress | None = None,
     out: str | Path | None = None,
     quantize: bool = True,
     resume: bool = False,
@@ -162,7 +161,7 @@ def play_missing(
     rows: dict[int, Row],
     *,
     minimum: float | str | None = None,
-    progress: EvaluationProgress | None = None,
+    progress: Progress | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     workers: int = 1,

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from adv_wrappers.utils.parsing import duration
 
+Progress = Callable[[str, int, int], None]  # what runs, how many of its parts are done, and how many it has
 EVERY_S = 10.0  # seconds between lines
 _ABOUT = 0.9  # of the largest size of a step
 

@@ -74,6 +74,7 @@ from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.limits import EpisodeCount, Positive, Seed, checked
+from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.reading import decoding, read_result
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
@@ -799,7 +800,7 @@ def beam_search(
     make: MakeEnv | None = None,
     quantize: bool = True,
     out: str | Path | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
     on_step: Callable[[int], None] = lambda states: None,
     together: Positive = TOGETHER,
     until: Deadline | None = None,

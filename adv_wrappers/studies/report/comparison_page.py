@@ -41,10 +41,10 @@ from adv_wrappers.studies.report.sections import (
     read_reports,
     sorted_report,
 )
-from adv_wrappers.studies.report.trials import Progress
 from adv_wrappers.studies.report.verdict import error_to_withstand
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.limits import Limits, checked
+from adv_wrappers.utils.pace import Progress
 
 Labels = tuple[str, str]
 _TONES: dict[int, Tone] = {1: "certified", -1: "attack", 0: "other"}  # by the side of zero of a difference

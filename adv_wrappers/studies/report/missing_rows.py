@@ -23,10 +23,11 @@ from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack, json_form
 from adv_wrappers.studies.report.advice import option_of, words_of_agent
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, sorted_report
-from adv_wrappers.studies.report.trials import Progress, TrialPlayer
+from adv_wrappers.studies.report.trials import TrialPlayer
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.parsing import duration, split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim

@@ -27,11 +27,12 @@ from adv_wrappers.studies.report.folder import ReportFolder
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges, observed_ranges
 from adv_wrappers.studies.report.page import PAGE_FILE, write_page
 from adv_wrappers.studies.report.sections import sorted_report
-from adv_wrappers.studies.report.trials import Progress, TrialPlayer, grouped_by_attack
+from adv_wrappers.studies.report.trials import TrialPlayer, grouped_by_attack
 from adv_wrappers.studies.report.verdict import GREY_LEVELS, Verdict, verdict
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.limits import EnvCount, EpisodeCount, Limits, Seed, Workers, checked
+from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.parsing import duration
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim

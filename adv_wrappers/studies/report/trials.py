@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,10 +25,10 @@ from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_thr
 from adv_wrappers.studies.report.choices import Untried
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from adv_wrappers.utils.pace import Progress
 from adv_wrappers.victims.victim import Victim
 
 ROOM = 1.25  # a row may take so much longer than estimated
-Progress = Callable[[str, int, int], None]  # a threat, its episodes that are finished, and all of them
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.threats.presets import threat
 from adv_wrappers.training.critic import SMALL, CriticSetting
 from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.pace import Progress
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import as_float
 
-SuiteProgress = Callable[[str, int, int], None]
 ONE_RUN = "one setting, one run"
 NO_BUDGET = "it needs a budget: eps=, or within="
 NO_ACTION_BUDGET = (
@@ -82,7 +82,7 @@ class AttackSetting:
     episodes: int = 50
     episode_seed: int = 0
     part: str = "evaluation"
-    progress: SuiteProgress | None = None
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         given = cast(dict[str, object], vars(self))

@@ -28,7 +28,7 @@ from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.studies.suite.attack_lists import LEARNED, chosen_entries, entries_of, some_that_apply
-from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack, SuiteProgress
+from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.studies.suite.report import SuiteReport, close_attacks, strongest_of
 from adv_wrappers.studies.suite.trained import SARSA
 from adv_wrappers.threats.presets import threat, threat_layers
@@ -36,6 +36,7 @@ from adv_wrappers.training.critic import SMALL, CriticSetting
 from adv_wrappers.training.folder import check_same, describe_settings, described_victim
 from adv_wrappers.utils.files import held, holding, write
 from adv_wrappers.utils.limits import EnvCount, EpisodeCount, Seed, TrainingSteps, Workers, checked
+from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.reading import decoding, read_result
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import Dynamics
@@ -70,7 +71,7 @@ def run_suite(
     make: MakeEnv | None = None,
     quantize: bool = True,
     out: str | Path | None = None,
-    progress: SuiteProgress | None = None,
+    progress: Progress | None = None,
     dynamics: Dynamics | str | None = None,
     workers: Workers = 1,
     name: str = "own",
@@ -253,8 +254,8 @@ def standard(
 
 
 def _named_progress(
-    progress: SuiteProgress | None, evaluator: Evaluator, names: Sequence[str], on: str = ""
-) -> SuiteProgress | None:
+    progress: Progress | None, evaluator: Evaluator, names: Sequence[str], on: str = ""
+) -> Progress | None:
     """Progress of an evaluation by the names of a suite.
 
     Args:
