@@ -17,7 +17,7 @@ from adv_wrappers.evaluation.metrics import MetricSummary, metric_summary
 from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.checks import is_number
 from adv_wrappers.utils.limits import Count, NotNegative, Positive, Share
-from adv_wrappers.utils.parsing import parse_value, split_arguments
+from adv_wrappers.utils.parsing import parse_value, split_arguments, without_arguments
 from adv_wrappers.utils.reading import value_of
 
 
@@ -183,29 +183,27 @@ class Row(Mapping[str, Any]):
 
     def argument(self, name: str) -> float | None:
         """A number among the arguments of the threat's text, such as ``steps``; None where there is none."""
-        values = [parse_value(value.strip()) for key, value in self._arguments()[1] if key == name]
+        values = [parse_value(value.strip()) for key, value in self._arguments() if key == name]
         number = values[0] if len(values) == 1 else None
         return float(number) if is_number(number) else None
 
     def attack(self, without: str = "eps") -> str:
         """The text of the threat without its radius, or without another argument; a stack's stays as it is."""
-        name, arguments = self._arguments()
-        kept = [f"{key}={value}" for key, value in arguments if key != without]
-        if len(kept) == len(arguments):
+        if all(key != without for key, _ in self._arguments()):
             return self.threat
-        number = self.threat.strip().removeprefix(without_number(self.threat))  # of rows that have one text
-        return f"{name}:{','.join(kept)}{number}" if kept else name + number
+        text = without_number(self.threat)
+        return without_arguments(text, without) + self.threat.strip().removeprefix(text)  # of rows that have one text
 
-    def _arguments(self) -> tuple[str, list[tuple[str, str]]]:
-        """The name of the threat and its arguments as they are written; none of a stack, or of a text that is none."""
-        name, colon, rest = without_number(self.threat).partition(":")
-        if not colon or " + " in rest or len(self.layers) > 1:
-            return name, []
+    def _arguments(self) -> list[tuple[str, str]]:
+        """The arguments of the threat as they are written; none of a stack, or of a text that is none."""
+        _, _, rest = without_number(self.threat).partition(":")
+        if " + " in rest or len(self.layers) > 1:
+            return []
         try:
             pairs = [piece.partition("=") for piece in split_arguments(rest)]
         except ThreatError:
-            return name, []
-        return name, [(key.strip(), value) for key, _, value in pairs]
+            return []
+        return [(key.strip(), value) for key, _, value in pairs]
 
     # a mapping, for whoever chooses a column by its name
 

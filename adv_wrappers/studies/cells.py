@@ -43,7 +43,7 @@ from adv_wrappers.studies.suite.attack_lists import SUITES, TIMED, entries_that_
 from adv_wrappers.studies.suite.entry import AttackSetting
 from adv_wrappers.threats.presets import BUDGET_ARGUMENTS, as_threat, parse_threat
 from adv_wrappers.utils.files import held
-from adv_wrappers.utils.parsing import split_arguments, split_stack
+from adv_wrappers.utils.parsing import split_arguments, split_stack, without_arguments
 from adv_wrappers.victims import Victim, environment_of, load_victim
 from adv_wrappers.victims.references import load_referenced
 
@@ -197,16 +197,11 @@ class PlanCell:
         given["episodes"] = asdict(replace(self.episodes, seed=0))
         given["recipe"] = None if self.recipe is None else {**asdict(self.recipe), "budget": None}
         given["environment"] = self.environment.described
-        return " + ".join(map(_without_radius, split_stack(self.name))), json.dumps(given, sort_keys=True)
+        name = " + ".join(without_arguments(threat, "eps") for threat in split_stack(self.name))
+        return name, json.dumps(given, sort_keys=True)
 
     def __str__(self) -> str:
         return f"{self.victim} on {self.environment}, {self.name}, seed {self.episodes.seed}"
-
-
-def _without_radius(threat: str) -> str:
-    name, _, rest = threat.partition(":")
-    left = [piece for piece in split_arguments(rest) if piece.partition("=")[0].strip() != "eps"]
-    return f"{name}:{','.join(left)}" if left else name
 
 
 @dataclass(frozen=True)

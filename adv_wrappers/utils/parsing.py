@@ -45,6 +45,17 @@ def split_arguments(text: str) -> list[str]:
     return [piece for piece in split_outside_quotes(text, ",") if piece.strip()]
 
 
+def without_arguments(threat: str, *names: str) -> str:
+    """The text of a threat without its arguments of these names.
+
+    >>> without_arguments("pgd:eps=0.1,steps=20", "eps"), without_arguments("pgd:eps=0.1", "eps")
+    ('pgd:steps=20', 'pgd')
+    """
+    name, _, rest = threat.partition(":")
+    kept = [piece.strip() for piece in split_arguments(rest) if piece.partition("=")[0].strip() not in names]
+    return f"{name}:{','.join(kept)}" if kept else name
+
+
 def is_quoted(text: str) -> bool:
     """Whether a text is one quotation: the same quote at both ends, and nowhere in between."""
     return len(text) >= 2 and text[0] in "'\"" and text.find(text[0], 1) == len(text) - 1

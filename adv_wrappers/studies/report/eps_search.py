@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from adv_wrappers.studies.report.trials import Trial
 
+T = TypeVar("T", bound=Trial)
 NO_LOSS = 0.02  # of the clean return, below which an eps counts as changing nothing
 _CLOSE = 1.2  # the ratio of two eps between which the return halves, at which the search ends
 _LADDER = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the range of every feature
@@ -14,13 +16,17 @@ _GREY = (1, 2, 4, 8, 16, 32, 64)  # of 255 grey levels
 _START, _GREY_START = 0.05, 8
 
 
-def strongest_by_eps(trials: Iterable[Trial]) -> dict[float, Trial]:
+def strongest_by_eps(trials: Iterable[T], clean: T | None = None) -> dict[float, T]:
     """By eps, in rising order, the trial with the lowest mean return at that eps or any below.
 
     A larger budget allows whatever a smaller one does, so an attack that was weaker at a larger eps is replaced there
     by the stronger one.
+
+    Args:
+        trials: of all eps; those without one are left out.
+        clean: the trial without an attack, which has the eps 0, if it counts too.
     """
-    found, best = dict[float, Trial](), None
+    found, best = {} if clean is None else {0.0: clean}, clean
     for trial in sorted((t for t in trials if t.eps is not None), key=lambda t: (t.eps, t.mean)):
         assert trial.eps is not None
         if best is None or trial.mean < best.mean:

@@ -32,9 +32,10 @@ from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.statistics import KnownRange, MeanWithInterval, cut, paired_difference
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.studies.report.choices import FeatureSpread, ReportChoices, read_choices
+from adv_wrappers.studies.report.eps_search import strongest_by_eps
 from adv_wrappers.studies.report.trials import Trial
 from adv_wrappers.threats.text import without_number
-from adv_wrappers.utils.parsing import split_arguments
+from adv_wrappers.utils.parsing import without_arguments
 
 Kind = Literal[
     "clean", "sweep", "feature", "entries", "moment", "few", "action", "daylight", "fault", "dynamics", "other"
@@ -113,12 +114,8 @@ class Sweep:
     @cached_property
     def strongest(self) -> tuple[tuple[float, AttackRow], ...]:
         """By radius, 0 first, the row of the lowest mean among those with this radius or less."""
-        rows = sorted((row for curve in self.curves for row in curve.rows), key=lambda row: row.eps or 0.0)
-        found, best = {0.0: self.clean}, self.clean
-        for row in rows:
-            best = row if row.mean < best.mean else best
-            found[row.eps or 0.0] = best
-        return tuple(found.items())
+        rows = (row for curve in self.curves for row in curve.rows)
+        return tuple(strongest_by_eps(rows, self.clean).items())
 
 
 @dataclass(frozen=True)
@@ -445,16 +442,13 @@ def _at_most(when: Mapping[str, Any]) -> int | None:
 
 def _text(threat: str, *left_out: str) -> str:
     """A threat's text without some of its arguments, or without the part of its timing that counts."""
-    name, colon, arguments = threat.partition(":")
+    if "atmost" in left_out:
+        threat = re.sub(r"&atmost\(\d+\)|atmost\(\d+\)&?", "", threat)
+        threat = re.sub(r"\bwhen=(?=,|$)", "", threat)
     try:
-        parts = split_arguments(arguments)
+        return without_arguments(threat, *left_out)
     except ThreatError:
         return threat
-    if "atmost" in left_out:
-        parts = [re.sub(r"&atmost\(\d+\)|atmost\(\d+\)&?", "", part) for part in parts]
-        parts = [part for part in parts if part != "when="]
-    kept = ",".join(part for part in parts if part.partition("=")[0].strip() not in left_out)
-    return name + (colon + kept if kept else "")
 
 
 def _budget_words(row: AttackRow, choices: ReportChoices) -> str:
