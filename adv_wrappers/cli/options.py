@@ -11,7 +11,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -21,6 +21,9 @@ from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.parsing import parse_value, split_arguments
 from adv_wrappers.utils.reading import parse_json
+
+if TYPE_CHECKING:
+    from adv_wrappers.environments.environment import Environment
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -143,6 +146,7 @@ def load_agent(given: dict[str, Any], device: str | None = None, env: str | None
         device: the device that it is loaded onto, None for the CPU.
         env: the environment, whose spaces a victim in a file takes; None for commands without ``--kind``.
     """
+    from adv_wrappers.environments.environment import Environment
     from adv_wrappers.victims import load_victim
     from adv_wrappers.victims.references import trusted_reference
 
@@ -155,7 +159,9 @@ def load_agent(given: dict[str, Any], device: str | None = None, env: str | None
             )
         return None
     if env is not None and ref.partition(":")[0] in _FILES:
-        return _from_file(ref, env, kind, device, given, **how)
+        if how.pop("stats", None) is not None:
+            raise click.UsageError("--stats goes with sb3:FILE.zip")
+        return _from_file(ref, Environment(env, given["env_kwargs"], given["make"]), kind, device or "cpu", **how)
     if kind is not None:
         raise click.UsageError("--kind goes with onnx:FILE and torchscript:FILE")
     victim = load_victim(ref, device=device or "cpu", **how)
@@ -165,35 +171,24 @@ def load_agent(given: dict[str, Any], device: str | None = None, env: str | None
 
 
 def _from_file(
-    ref: str,
-    env: str,
-    kind: Any,
-    device: str | None,
-    given: Mapping[str, Any],
-    trust: bool,
-    stats: object,
-    select: Any = None,
+    ref: str, environment: Environment, kind: Any, device: str, trust: bool = False, select: Any = None
 ) -> Any:
     """The victim in an ONNX or TorchScript file, with the spaces of the environment."""
-    if stats is not None:
-        raise click.UsageError("--stats goes with sb3:FILE.zip")
     from gymnasium import spaces
 
-    from adv_wrappers.environments.environment import Environment
     from adv_wrappers.victims import from_onnx, from_torchscript
 
-    made = Environment(env, given["env_kwargs"], given["make"])()
+    made = environment()
     made.close()
     seen, acted = made.observation_space, made.action_space
     if kind is None and not isinstance(acted, spaces.Box):
         raise click.UsageError(f"{ref} does not say what it returns: give --kind")
     where, _, path = ref.partition(":")
     if where == "onnx":
-        if device not in (None, "cpu"):
+        if device != "cpu":
             raise click.UsageError("an ONNX file is played on the CPU: leave out --device")
         return from_onnx(path, seen, acted, kind or "mean", select=select or "mode")
-    select, device = select or "mode", device or "cpu"
-    return from_torchscript(path, seen, acted, kind or "mean", select=select, device=device, trust=trust)
+    return from_torchscript(path, seen, acted, kind or "mean", select=select or "mode", device=device, trust=trust)
 
 
 def was_given(*names: str) -> bool:
