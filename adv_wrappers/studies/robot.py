@@ -56,6 +56,7 @@ _USUAL_STEP, _USUAL_LENGTH = 0.02, 500  # seconds, and steps of an episode, wher
 _USUAL_ROWS = 5  # of a disturbance
 _COMBINED = 5  # disturbances, of which combinations are made
 _GRAVITY = 9.81
+_LEAST_MINUTES = 0.01  # for the first round, which has the run without a disturbance, whatever was spent before it
 _MOST_CHARTS = 12
 
 # sensors by the names that an environment gives them: what they are, their unit, and how far off each may be
@@ -447,8 +448,8 @@ def robot_report(
                 raise WorkerError(f"{name} could not be played without a disturbance: {error}")
             failed[threat] = error  # such as of a simulation that diverges
 
-        given: dict[str, Any] = {"victims": {name: victim}, "progress": tell, "minutes": deadline.left / 60}
-        ended, combined = play_study(study, store, workers, failed=leave_out, **given)
+        given: dict[str, Any] = {"victims": {name: victim}, "progress": tell, "failed": leave_out}
+        ended, combined = play_study(study, store, workers, minutes=max(deadline.left / 60, _LEAST_MINUTES), **given)
         known = store.found([cell.key for cell in expand(plan, {name: victim}).cells])
     clean, margins = next(iter(known.values())), [margin for margin in ended if not margin.error]
     left_out |= {margin.disturbance.name: margin.error for margin in ended if margin.error}

@@ -151,6 +151,13 @@ def test_the_report(tmp_path):
     assert str(again) == str(found)
 
 
+def test_the_run_without_a_disturbance_is_played_whatever_was_spent_before(tmp_path, monkeypatch):
+    times = iter([0.0, 1000.0, 1000.0, 1000.0])  # of the report, what is left of it, and of the study
+    monkeypatch.setattr("adv_wrappers.utils.deadline.clock", lambda: next(times, 2000.0))
+    found = robot_report(SAME, "Beam-v0", out=tmp_path, episodes=2)
+    assert found.clean.episodes == 2 and len(found.margins) == 1
+
+
 def test_a_disturbance_whose_simulation_diverges_is_left_out(tmp_path, monkeypatch):
     table = [HEAVY, LATE]
     monkeypatch.setattr("adv_wrappers.studies.robot.disturbances", lambda robot: table)
