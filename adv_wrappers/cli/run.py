@@ -102,17 +102,14 @@ def play(
     """Run a plan, and show how far it is."""
     from adv_wrappers.studies import run
     from adv_wrappers.studies.ray_cluster import RayActors
-    from adv_wrappers.studies.runner import failed_text
+    from adv_wrappers.studies.runner import cell_progress
 
-    with show_progress() as move:
-
-        def progress(done: int, failed: int, total: int) -> None:
-            move("cells", done + failed, total, failed_text(failed))
-
+    with contextlib.ExitStack() as opened:
+        progress = cell_progress(opened.enter_context(show_progress()))
         if ray is None:
             return run(cells, store, workers, victims=victims, progress=progress)
-        with closing(RayActors(ray, actors, gpus, victims)) as opened:
-            return run(cells, store, opened, victims=victims, progress=progress)
+        cluster = opened.enter_context(closing(RayActors(ray, actors, gpus, victims)))
+        return run(cells, store, cluster, victims=victims, progress=progress)
 
 
 def finish(summary: RunSummary, store: Path) -> None:

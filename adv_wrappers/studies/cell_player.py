@@ -133,11 +133,6 @@ def _check_key(cell: PlanCell, evaluator: Evaluator) -> None:
         )
 
 
-def failed(cell: PlanCell, error: Exception) -> PlayedCell:
-    """A cell that no player has handed back."""
-    return PlayedCell(cell.key, str(cell), None, None, f"{type(error).__name__}: {error}", 0.0, "")
-
-
 CellExecutor = Executor[PlanCell, PlayedCell]
 
 

@@ -190,15 +190,16 @@ class PlanCell:
     trainings: str | None = None
 
     @property
+    def setting(self) -> str:
+        """What cells have in common whose runs without a threat are alike: all but the threat and the seed."""
+        environment, episodes = json.dumps(self.environment.described, sort_keys=True), replace(self.episodes, seed=0)
+        return repr((self.victim, self.select, self.device, environment, episodes))
+
+    @property
     def kind(self) -> tuple[str, ...]:
         """Cells of one kind cost about the same: they differ in their seeds, and in the radius of a budget."""
-        drop = {"key", "threat", "name", "trainings"}
-        given = {name: value for name, value in vars(self).items() if name not in drop}
-        given["episodes"] = asdict(replace(self.episodes, seed=0))
-        given["recipe"] = None if self.recipe is None else {**asdict(self.recipe), "budget": None}
-        given["environment"] = self.environment.described
         name = " + ".join(without_arguments(threat, "eps") for threat in split_stack(self.name))
-        return name, json.dumps(given, sort_keys=True)
+        return name, self.setting, repr(self.recipe and replace(self.recipe, budget=None))
 
     def __str__(self) -> str:
         return f"{self.victim} on {self.environment}, {self.name}, seed {self.episodes.seed}"

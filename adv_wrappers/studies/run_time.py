@@ -73,26 +73,21 @@ def estimate(plan: Plan | Expansion, store: Store, *, victims: Mapping[str, Vict
     known = store.done(cell.key for cell in cells)
     clean, kinds = dict[str, PlanCell](), defaultdict[tuple[str, ...], list[PlanCell]](list)
     for cell in cells:
-        if cell.name == CLEAN_RUN.name and (_agent_of(cell) not in clean or cell.key in known):
-            clean[_agent_of(cell)] = cell
+        if cell.name == CLEAN_RUN.name and (cell.setting not in clean or cell.key in known):
+            clean[cell.setting] = cell
         kinds[cell.kind].append(cell)
     parts, unknown = list[Cost](), list[str]()
     with closing(CellPlayer(victims)) as player, one_thread():
-        rows = {agent: _played(cell, player, store) for agent, cell in clean.items()}
+        rows = {setting: _played(cell, player, store) for setting, cell in clean.items()}
         done = store.done(cell.key for cell in cells)
         for of_kind in kinds.values():
             left = [cell for cell in of_kind if cell.key not in done]
             if left:
                 name = f"{left[0].victim} on {left[0].environment.name}, {left[0].kind[0]}"
-                found = _costs_of_kind(name, left, player, store, rows[_agent_of(left[0])])
+                found = _costs_of_kind(name, left, player, store, rows[left[0].setting])
                 parts += found
                 unknown += [] if found else [name]
     return Costs(tuple(parts), "cells", len(known), tuple(unknown))
-
-
-def _agent_of(cell: PlanCell) -> str:
-    """What the clean runs of cells have in common whose episodes are as long."""
-    return repr((cell.victim, cell.select, cell.device, cell.environment.described, replace(cell.episodes, seed=0)))
 
 
 def _played(cell: PlanCell, player: CellPlayer, store: Store) -> Row:

@@ -13,11 +13,11 @@ from adv_wrappers.environments.environment import environment_text
 from adv_wrappers.errors import WorkerError
 from adv_wrappers.evaluation.executor import Executor, Played
 from adv_wrappers.evaluation.store import PlayedCell, Store
-from adv_wrappers.studies.cell_player import CellExecutor, failed, opened_executor
+from adv_wrappers.studies.cell_player import CellExecutor, opened_executor
 from adv_wrappers.studies.cells import Expansion, PlanCell, check_victims, expand
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.utils.limits import Workers, checked
-from adv_wrappers.utils.pace import progress_lines
+from adv_wrappers.utils.pace import Move, progress_lines
 from adv_wrappers.victims import Victim
 
 RunProgress = Callable[[int, int, int], None]
@@ -86,19 +86,15 @@ def run(
     cells = plan if isinstance(plan, Expansion) else expand(plan, victims)
     with contextlib.ExitStack() as opened:
         if progress is None:
-            move = opened.enter_context(progress_lines())
-
-            def progress(done: int, failed: int, total: int) -> None:
-                move("cells", done + failed, total, failed_text(failed))
-
+            progress = cell_progress(opened.enter_context(progress_lines()))
         if not isinstance(workers, Executor):
             workers = opened.enter_context(opened_executor(workers, victims))
         return _Run(cells, store, workers, progress, began).play()
 
 
-def failed_text(failed: int) -> str:
-    """What stands beside the number of cells that are done."""
-    return f"{failed} failed" if failed else ""
+def cell_progress(move: Move) -> RunProgress:
+    """The progress of a run, told to a function that is told of other things too."""
+    return lambda done, failed, total: move("cells", done + failed, total, f"{failed} failed" if failed else "")
 
 
 def cells_of(cells: Expansion, store: Store) -> list[PlanCell]:
@@ -192,4 +188,4 @@ def _played(one: Played[PlanCell, PlayedCell]) -> PlayedCell:
     if one.error is None:
         return one.value()
     error = one.error if isinstance(one.error, WorkerError) else WorkerError(f"{type(one.error).__name__}: {one.error}")
-    return failed(one.task, error)
+    return PlayedCell(one.task.key, str(one.task), None, None, f"{type(error).__name__}: {error}", 0.0, "")
