@@ -42,7 +42,7 @@ from adv_wrappers.registry import BEAM_WIDTH
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.threats.presets import parse_threat, threat
-from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.files import holding, write_json
 from adv_wrappers.utils.limits import (
     AboveZero,
     EnvCount,
@@ -208,7 +208,7 @@ class CertifiedRanges(Tabular):
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON: all of it, or nothing."""
-        write(Path(path), (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
+        write_json(Path(path), self.to_dict())
 
 
 def _threat(item: str | ThreatModel, budget: Budget) -> ThreatModel:
@@ -447,7 +447,7 @@ def _check(
     where = ""
     if folder is not None:
         path = folder / _COUNTEREXAMPLE
-        write(path, (json.dumps(example, indent=1) + "\n").encode())
+        write_json(path, example, allow_nan=True)
         where = f"; {path} holds the counterexample"
     error = CertificateError(
         f"{attack} at eps={one.eps:g} leaves {returns[episode]:g} in the episode with seed {seeds[episode]}, below its "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +14,7 @@ from adv_wrappers.cli.options import POSITIVE, REQUIRED, Command, load_agent
 from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
-from adv_wrappers.utils.files import write
+from adv_wrappers.utils.files import write_json
 
 if TYPE_CHECKING:
     from adv_wrappers.evaluation.searches.fewest_perturbations import ResilienceProfile
@@ -132,7 +131,7 @@ def _profile(exact: ResilienceProfile, out: Path) -> list[Path]:
     from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 
     data, picture = out / "profile.json", out / "profile.png"
-    write(data, (json.dumps(exact.to_dict(), indent=1) + "\n").encode())
+    write_json(data, exact.to_dict(), allow_nan=True)
     whole = "" if exact.finished.all() else ", not all timings considered"
     title = f"highest regret by budget, {exact.victim} on {exact.env}, {len(exact.seeds)} starts{whole}"
     low, high = np.quantile(exact.regret, (0.1, 0.9), axis=0)

@@ -20,7 +20,7 @@ from adv_wrappers.evaluation.statistics import footnotes, marked
 from adv_wrappers.rendering.plots import plot_returns
 from adv_wrappers.rendering.text_table import Tabular, TextTable, plain
 from adv_wrappers.threats.text import unique
-from adv_wrappers.utils.files import write
+from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.limits import Count, Positive, checked
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 from adv_wrappers.utils.scalar_log import scalar_log, summary_writer
@@ -115,7 +115,7 @@ class Report(Tabular):
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON: all of it, or nothing (a file beside it takes its place at the end)."""
-        write(Path(path), json.dumps(self.to_dict(), indent=1, allow_nan=False).encode())
+        write_json(Path(path), self.to_dict())
 
     @staticmethod
     def from_json(path: str | Path) -> Report:

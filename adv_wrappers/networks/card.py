@@ -31,7 +31,7 @@ from adv_wrappers.networks.graph import flattened
 from adv_wrappers.networks.operations.lookup import operation_of
 from adv_wrappers.networks.operations.operation import KINDS, OPERATIONS, hooked
 from adv_wrappers.networks.operations.stored import StoredLayer, Weights, WrittenLayer
-from adv_wrappers.utils.files import write
+from adv_wrappers.utils.files import write, write_json
 from adv_wrappers.utils.limits import MOST_NETWORKS
 from adv_wrappers.utils.reading import decoding, most_numbers, parse_json, parse_tensors, read_bytes
 
@@ -130,7 +130,7 @@ class Card:
         stored = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.tensors.items()})
         more = {"weights_sha256": hashlib.sha256(stored).hexdigest()} if hashed else {}
         write(Path(folder, "weights.safetensors"), stored)
-        write(Path(folder, "card.json"), (json.dumps(self.about | more, indent=1) + "\n").encode())
+        write_json(Path(folder, "card.json"), self.about | more, allow_nan=True)
 
     @property
     def network(self) -> Section:

@@ -20,7 +20,7 @@ from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.registry import By, Select
 from adv_wrappers.threats.presets import as_threat, parse_threat
-from adv_wrappers.utils.files import write
+from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.limits import (
     DrawCount,
@@ -276,4 +276,4 @@ class Plan:
         """Write :meth:`to_dict` as JSON; all of it, or nothing."""
         if Path(path).suffix == ".toml":
             raise ValueRangeError(f"a plan is written as JSON, and read from TOML too, got {str(path)!r:.80}")
-        write(Path(path), (json.dumps(self.to_dict(), indent=1) + "\n").encode())
+        write_json(Path(path), self.to_dict())

@@ -6,7 +6,6 @@ what is evaluated is a whole policy with the statistics of ``VecNormalize`` of t
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
-from adv_wrappers.utils.files import write
+from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.limits import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.utils.reading import read_json
 from adv_wrappers.utils.scalar_log import optional_log
@@ -198,7 +197,7 @@ class RobustnessCallback(BaseCallback):
         normalizer = self.model.get_vec_normalize_env()
         if normalizer is not None:
             normalizer.save(f"{path}_vecnormalize.pkl")
-        write(path.with_suffix(".json"), json.dumps(self.best, indent=1).encode())
+        write_json(path.with_suffix(".json"), self.best)
 
     def _kept_best(self) -> dict[str, Any] | None:
         """The best agent of the training that goes on, where the folder has it."""

@@ -28,7 +28,7 @@ from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.row_key import revision, versions
 from adv_wrappers.networks.card import Section, role_of
 from adv_wrappers.networks.fingerprint import digest
-from adv_wrappers.utils.files import make_folder, rename_file, write
+from adv_wrappers.utils.files import make_folder, rename_file, write, write_json
 from adv_wrappers.utils.limits import MOST_SEED
 from adv_wrappers.utils.reading import decoding, read_json
 from adv_wrappers.victims.saved_networks import SavedNetwork
@@ -366,7 +366,7 @@ class TrainingFolder:
         assert self.out is not None
         names = ("kind", "about", "record", "best", "result", "finished")
         state = {name: getattr(self, name) for name in names} | {"checkpoint": self._last, "format": _FORMAT}
-        write(self.out / STATE, (json.dumps(state, indent=1, allow_nan=False) + "\n").encode())
+        write_json(self.out / STATE, state)
 
     def _place_of_best(self) -> Path | None:
         row = self.best_row

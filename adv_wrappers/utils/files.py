@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from adv_wrappers.errors import OutputError
 
@@ -39,6 +39,16 @@ def write(path: Path, data: bytes) -> None:
             os.replace(beside, path)
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         raise OutputError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def write_json(path: Path, data: object, **how: Any) -> None:
+    """Write a file of JSON as :func:`write` does; ``how`` are arguments of :func:`json.dumps`.
+
+    Raises:
+        OutputError: where it cannot be written.
+        ValueError: for numbers that are not finite, unless ``how`` has ``allow_nan=True``.
+    """
+    write(path, (json.dumps(data, **{"indent": 1, "allow_nan": False, **how}) + "\n").encode())
 
 
 def rename_file(path: Path, to: Path) -> None:

@@ -173,7 +173,8 @@ def test_a_training_that_is_killed_between_any_two_files_goes_on_from_a_whole_ch
         part = parts_of(folder, "3")
         left[0] = at
         with monkeypatch.context() as patched:
-            for module, name in ((folder_module, "rename_file"), (folder_module, "write"), (shutil, "rmtree")):
+            writing = ((folder_module, name) for name in ("rename_file", "write", "write_json"))
+            for module, name in (*writing, (shutil, "rmtree")):
                 patched.setattr(module, name, functools.partial(stopping, getattr(module, name)))
             try:
                 if finishing:
@@ -200,8 +201,10 @@ def test_a_training_that_is_killed_between_any_two_files_goes_on_from_a_whole_ch
 
 def test_files_of_a_trainings_own_come_after_what_says_whose_they_are(tmp_path, monkeypatch):
     folder, written = TrainingFolder(tmp_path / "new", "dynamics", {"seed": 0}), []
-    write = folder_module.write
-    monkeypatch.setattr(folder_module, "write", lambda path, data: (written.append(path.name), write(path, data)))
+    for name in ("write", "write_json"):
+        write = getattr(folder_module, name)
+        noted = functools.partial(lambda write, path, data: (written.append(path.name), write(path, data)), write)
+        monkeypatch.setattr(folder_module, name, noted)
     folder.keep("played", b"one")
     folder.keep("played", b"other")
     assert written == ["state.json", "played", "played"]

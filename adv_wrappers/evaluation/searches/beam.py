@@ -71,7 +71,7 @@ from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, TreeNode
 from adv_wrappers.registry import BEAM_WIDTH
 from adv_wrappers.utils.deadline import Deadline
-from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.files import holding, write, write_json
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.limits import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.utils.pace import Progress
@@ -900,7 +900,7 @@ def beam_search(
         np.array([one.nodes for one in found]),
     )
     if out is not None:
-        write(Path(out) / BEAM_FILE, (json.dumps({"settings": settings, **result.to_dict()}, indent=1) + "\n").encode())
+        write_json(Path(out) / BEAM_FILE, {"settings": settings, **result.to_dict()}, allow_nan=True)
     return result
 
 

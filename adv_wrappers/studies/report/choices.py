@@ -6,14 +6,13 @@ read only from its own folder.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.files import write
+from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 
@@ -174,8 +173,7 @@ def write_choices(folder: Path, choices: ReportChoices) -> None:
     data = {"schema": SCHEMA, **asdict(choices)}
     del data["played"]
     inside = folder.resolve()
-    text = json.dumps(data, indent=1, allow_nan=False, default=lambda path: path.relative_to(inside).as_posix())
-    write(folder / CHOICES_FILE, (text + "\n").encode())
+    write_json(folder / CHOICES_FILE, data, default=lambda path: path.relative_to(inside).as_posix())
 
 
 def read_choices(folder: Path) -> ReportChoices:

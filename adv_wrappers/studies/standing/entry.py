@@ -6,7 +6,6 @@ that names the file.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,7 +14,7 @@ from typing import Any
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.statistics import MeanWithInterval
-from adv_wrappers.utils.files import write
+from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 
 ENTRY_FILE = "entry.json"  # in the folder of an agent, beside its rows
@@ -151,7 +150,7 @@ class StandingEntry:
 
     def write(self, folder: Path) -> None:
         """Write the entry into the folder of its agent, whole or not at all."""
-        write(folder / ENTRY_FILE, (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
+        write_json(folder / ENTRY_FILE, self.to_dict())
 
 
 def is_name(name: object) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.statistics import caveat, footnotes, mean_interval, summary
 from adv_wrappers.rendering.text_table import Tabular, TextTable, grouped
-from adv_wrappers.utils.files import write
+from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 
 _BY_IMPORTANCE = ("attack", "return", "95% interval", "share", "impact", "changed", "regret", "median")
@@ -142,7 +141,7 @@ class SuiteReport(Tabular):
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON: all of it, or nothing."""
-        write(Path(path), json.dumps(self.to_dict(), indent=1, allow_nan=False).encode())
+        write_json(Path(path), self.to_dict())
 
     @staticmethod
     def from_json(path: str | Path) -> SuiteReport:

@@ -34,7 +34,7 @@ from adv_wrappers.studies.suite.trained import SARSA
 from adv_wrappers.threats.presets import threat, threat_layers
 from adv_wrappers.training.critic import SMALL, CriticSetting
 from adv_wrappers.training.folder import check_same, describe_settings, described_victim
-from adv_wrappers.utils.files import held, holding, write
+from adv_wrappers.utils.files import held, holding, write_json
 from adv_wrappers.utils.limits import EnvCount, EpisodeCount, Seed, TrainingSteps, Workers, checked
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.reading import decoding, read_result
@@ -352,7 +352,7 @@ def _check_folder(folder: Path | None, settings: dict[str, Any]) -> None:
     with decoding(about, ValueRangeError):
         theirs, mine = ({key: suite[key] for key in _IDENTITY} for suite in (found, settings))
     check_same(folder, theirs, mine, "suite")
-    write(about, (json.dumps(settings, indent=1) + "\n").encode())
+    write_json(about, settings)
 
 
 def _with_advice(report: Report, names: Sequence[str], trained: Collection[str] = _TRAINED) -> list[str]:

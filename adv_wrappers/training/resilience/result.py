@@ -7,7 +7,6 @@ perturbations as the "mean-per-100 episodes" at convergence (section 6.1): here 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.rendering.plots import TrainingCurve, plot_histograms, plot_trainings
 from adv_wrappers.rendering.text_table import Tabular, TextTable
-from adv_wrappers.utils.files import write
+from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.reading import decoding, read_result
 
 LAST = 100  # episodes that the training columns of Table 6 are taken over
@@ -238,7 +237,7 @@ class Resilience(Tabular):
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON: all of it, or nothing."""
-        write(Path(path), (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
+        write_json(Path(path), self.to_dict())
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], adversary: Learned | None = None) -> Resilience:
