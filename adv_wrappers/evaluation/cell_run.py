@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from adv_wrappers.attacks.targets import Target
 from adv_wrappers.errors import SimulationError
 from adv_wrappers.evaluation import statistics
-from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.measurements import BlockMeasurements
 from adv_wrappers.evaluation.observation_sample import Distance, ObservationSample
 from adv_wrappers.evaluation.player import Block, Cell
 from adv_wrappers.evaluation.row import Checks, DrawResults, Row
@@ -60,7 +60,7 @@ class CellRun:
         self.finished = 0
         self.row: Row | None = None
         self.error: SimulationError | None = None
-        self._runs = list[RunMeasurements]()
+        self._blocks = list[BlockMeasurements]()
         self._begin(range(min(draws, 2)))
 
     def _begin(self, draws: range) -> None:
@@ -72,9 +72,9 @@ class CellRun:
         for part in self.cell.episodes.blocks(len(plays)):
             of_seeds, of_draws = zip(*plays[part.start : part.stop], strict=True)
             self.blocks.append(Block(self.index, of_seeds, of_draws, sampled, self.target))
-        self._outcomes = dict[int, RunMeasurements | SimulationError]()
+        self._outcomes = dict[int, BlockMeasurements | SimulationError]()
 
-    def add(self, block: Block, outcome: RunMeasurements | SimulationError) -> bool:
+    def add(self, block: Block, outcome: BlockMeasurements | SimulationError) -> bool:
         """Add what became of a block; whether it ended its stage, after which there are others, a row or an error."""
         self._outcomes[next(n for n, one in enumerate(self.blocks) if one is block)] = outcome
         self.finished += len(block.seeds)
@@ -85,8 +85,8 @@ class CellRun:
             if isinstance(found, SimulationError):
                 self.error = found
                 return True
-            self._runs.append(found)
-        run, episodes = joined_runs(self._runs), len(self.cell.seeds)
+            self._blocks.append(found)
+        run, episodes = joined_blocks(self._blocks), len(self.cell.seeds)
         alike = False
         if self.draws > 1 and not run.sums["drew"]:
             alike = all((x[:episodes] == x[episodes : 2 * episodes]).all() for x in (run.returns, run.lengths))
@@ -96,7 +96,7 @@ class CellRun:
             self.row = self._row(run, alike)
         return True
 
-    def _row(self, run: RunMeasurements, alike: bool) -> Row:
+    def _row(self, run: BlockMeasurements, alike: bool) -> Row:
         """The row of all draws.
 
         Args:
@@ -111,7 +111,7 @@ class CellRun:
         fractions = run.attacked_steps[best] / lengths
         losses = None if run.losses is None else run.losses[best]
         steps, attacked = int(run.lengths.sum()), int(run.attacked_steps.sum())
-        sample = ObservationSample.joined([one.sample for one in self._runs if one.sample is not None])
+        sample = ObservationSample.joined([one.sample for one in self._blocks if one.sample is not None])
         checks = Checks(
             attacked=sums["compared"],
             unchanged=sums["unchanged"],
@@ -163,21 +163,21 @@ def _deviation(values: NDArray[np.float64]) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else 0.0
 
 
-def joined_runs(runs: Sequence[RunMeasurements]) -> RunMeasurements:
-    """What several runs measured, as that of one: episodes one after another, sums added."""
+def joined_blocks(blocks: Sequence[BlockMeasurements]) -> BlockMeasurements:
+    """What several blocks measured, as that of one: episodes one after another, sums added."""
     sums = Counter[str]()
-    for run in runs:
-        sums.update(run.sums)
+    for block in blocks:
+        sums.update(block.sums)
     names = ("returns", "lengths", "attacked_steps")
-    returns, lengths, attacked = (np.concatenate([getattr(run, name) for run in runs]) for name in names)
-    losses = [run.losses for run in runs if run.losses is not None]
-    return RunMeasurements(
+    returns, lengths, attacked = (np.concatenate([getattr(block, name) for block in blocks]) for name in names)
+    losses = [block.losses for block in blocks if block.losses is not None]
+    return BlockMeasurements(
         returns,
         lengths,
         attacked,
         sums,
-        integers=any(run.integers for run in runs),
+        integers=any(block.integers for block in blocks),
         losses=np.concatenate(losses) if losses else None,
-        metrics={name: np.concatenate([run.metrics[name] for run in runs]) for name in runs[0].metrics},
-        notes=next((run.notes for run in runs if run.notes), runs[0].notes),
+        metrics={name: np.concatenate([block.metrics[name] for block in blocks]) for name in blocks[0].metrics},
+        notes=next((block.notes for block in blocks if block.notes), blocks[0].notes),
     )

@@ -18,7 +18,7 @@ from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.limits import BestOf, EnvCount, EpisodeCount, Seed, check_fields
 from adv_wrappers.victims.victim import Victim
 
-MOST_BLOCKS = 16  # of a run: more than the cores that one run is worth, and few enough that rows are rarely idle
+MOST_BLOCKS = 16  # of a cell: more than the cores that one is worth, and few enough that rows are rarely idle
 SEED_OFFSET = 7919  # added to the seed of a training: nobody evaluates on the episodes that chose the checkpoint
 Distances = Sequence[str | Distance] | str | Distance | None
 
@@ -126,10 +126,10 @@ class Episodes:
 
 
 def blocks_of(plays: int, num_envs: int) -> list[range]:
-    """The plays of every block of a run: as equal as can be, and at most 16 blocks.
+    """The plays of every block of a cell: as equal as can be, and at most 16 blocks.
 
     The last digits of a matrix product depend on how many rows it has, so an episode that is attacked beside fifteen
-    others may differ in them from the same one beside seven. Hence a run is cut into blocks by its own numbers alone,
+    others may differ in them from the same one beside seven. Hence a cell is cut into blocks by its own numbers alone,
     and a block is played whole, by this process or another: its results are the same bits on the same machine.
 
     Args:

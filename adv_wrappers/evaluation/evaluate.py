@@ -16,7 +16,7 @@ from adv_wrappers.evaluation.cost import warn_of_long_attacks
 from adv_wrappers.evaluation.episodes import Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Processes
-from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.measurements import BlockMeasurements
 from adv_wrappers.evaluation.player import Block, PlayerSetup
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.row import Row
@@ -198,7 +198,7 @@ def play_missing(
             executor = None
             if workers > 1:
                 setup = PlayerSetup(evaluator.cells)
-                executor = opened.enter_context(closing(Processes[Block, RunMeasurements](workers, setup, tries=1)))
+                executor = opened.enter_context(closing(Processes[Block, BlockMeasurements](workers, setup, tries=1)))
             evaluator.play(missing, executor, kept.add, move, kept.fail)
         return kept.report()
 

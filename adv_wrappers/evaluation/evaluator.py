@@ -14,7 +14,7 @@ from adv_wrappers.evaluation.cell_run import CellRun
 from adv_wrappers.evaluation.checked_row import CheckedRow
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Executor, ThisProcess
-from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.measurements import BlockMeasurements
 from adv_wrappers.evaluation.observation_sample import sampled_distances
 from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.report import Report
@@ -120,7 +120,7 @@ class Evaluator:
     def play(
         self,
         which: Collection[int],
-        executor: Executor[Block, RunMeasurements] | None = None,
+        executor: Executor[Block, BlockMeasurements] | None = None,
         on_row: Callable[[int, Row], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
         on_divergence: Callable[[int, SimulationError], None] | None = None,
@@ -144,7 +144,7 @@ class Evaluator:
             WorkerError: where a process dies.
         """
         rows, told = dict[int, Row](), dict.fromkeys(which, -1)
-        with_player = executor or ThisProcess[Block, RunMeasurements](self.player)
+        with_player = executor or ThisProcess[Block, BlockMeasurements](self.player)
         runs = {i: CellRun(i, self.cells[i], self.draws[i], self.target, self.sampled, self._known) for i in which}
         waiting, under_way = [block for run in runs.values() for block in run.blocks], 0
 

@@ -1,4 +1,4 @@
-"""What one run measures: how far observations were moved, and whether the environment received another action.
+"""What a block measures: how far observations were moved, and whether the environment received another action.
 
 Everything is summed over the steps that count, those of the episodes that are evaluated; rows that have played all
 their episodes are left out. At a few steps the victim is asked twice, and gradients of attacks are looked at.
@@ -31,7 +31,7 @@ from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
 from adv_wrappers.wrappers.changed_actions import ActionChanges
 from adv_wrappers.wrappers.layer import AnyVectorEnv, Layer, layers
 
-_LOOKED_AT = (0, 16, 64)  # steps of a run at which the victim is asked twice, attacked ones for gradients
+_LOOKED_AT = (0, 16, 64)  # steps of a block at which the victim is asked twice, attacked ones for gradients
 _ROWS_LOOKED_AT = 8  # rows of these steps
 _ROUNDING = 64  # units in the last place by which two equal answers may differ, as on devices that add in any order
 
@@ -39,8 +39,8 @@ Mask = bool | NDArray[np.bool_]  # rows, [B]; True or False for all of them
 
 
 @dataclass
-class RunMeasurements:
-    """What a run measured, per episode and summed over its steps.
+class BlockMeasurements:
+    """What a block measured, per episode and summed over its steps.
 
     Attributes:
         returns: of every episode, ``[episodes]``.
@@ -70,7 +70,7 @@ class RunMeasurements:
     sample: ObservationSample | None = None
 
 
-class RunMonitor:
+class BlockMonitor:
     """Compares true with perturbed observations, and the agent's actions with those that the environment received.
 
     Args:
@@ -87,7 +87,7 @@ class RunMonitor:
 
     def __init__(
         self,
-        measurements: RunMeasurements,
+        measurements: BlockMeasurements,
         env: AnyVectorEnv,
         recorder: VectorActionRecorder,
         runner: PolicyRunner,

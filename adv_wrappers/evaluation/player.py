@@ -14,7 +14,7 @@ from adv_wrappers.errors import ValueRangeError, threat_in_errors
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Tell
 from adv_wrappers.evaluation.first_steps import OutsideSpace, unrepeated
-from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.measurements import BlockMeasurements
 from adv_wrappers.evaluation.metrics import EpisodeMetrics, metric_of
 from adv_wrappers.evaluation.observation_sample import ObservationSample
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes, side_by_side
@@ -109,7 +109,7 @@ class Player:
         self._venv: EpisodesVectorEnv | DmcVectorEnv | None = None
         self._unrepeated: str | None = None  # what the first steps say; None before they are played
         self._place: tuple[Environment, int | None] | None = None
-        self._runs: list[tuple[VectorActionRecorder, AnyVectorEnv]] = []
+        self._stacks: list[tuple[VectorActionRecorder, AnyVectorEnv]] = []
         self._cells: Sequence[Cell] = ()
         if cells:
             try:
@@ -136,10 +136,7 @@ class Player:
         first = cells[0]
         venv = self.open_environments(first.environment, first.episodes)
         fits(first.victim, venv.single_observation_space, venv.single_action_space, first.environment.name)
-        runs = list[tuple[VectorActionRecorder, AnyVectorEnv]]()
-        for cell in cells:
-            runs.append(self._wrapped(cell))
-        self._cells, self._runs = cells, runs
+        self._cells, self._stacks = cells, [self._wrapped(cell) for cell in cells]
 
     def open_environments(self, environment: Environment, episodes: Episodes) -> EpisodesVectorEnv | DmcVectorEnv:
         """The vector environment for such episodes, which is used again by cells that are opened next.
@@ -168,9 +165,9 @@ class Player:
 
     def play(
         self, block: Block, on_episode: Tell | None = None, attacked_at: Counter[int] | None = None
-    ) -> RunMeasurements:
+    ) -> BlockMeasurements:
         """What a block measures; the arguments beside it, and errors, are those of :func:`play_episodes`."""
-        cell, (recorder, env) = self._cells[block.cell], self._runs[block.cell]
+        cell, (recorder, env) = self._cells[block.cell], self._stacks[block.cell]
         if self._unrepeated is None:
             rows = getattr(self.venv, "envs", ())  # none where MuJoCo is stepped directly
             first = cell.victim, cell.episodes.seeds[0], self._outside, self._on_step
@@ -209,7 +206,7 @@ class Player:
             seeds: of its episodes.
             timer: says when there are enough.
         """
-        recorder, env = self._runs[cell]
+        recorder, env = self._stacks[cell]
         with timer.ends():
             play_episodes(env, recorder, self._cells[cell].victim, list(seeds), on_step=timer)
         return timer.seconds
@@ -218,4 +215,4 @@ class Player:
         """Close the environments."""
         if self._venv is not None:
             self._venv.close()
-        self._venv, self._place, self._runs, self._cells = None, None, [], ()
+        self._venv, self._place, self._stacks, self._cells = None, None, [], ()

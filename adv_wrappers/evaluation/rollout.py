@@ -1,4 +1,4 @@
-"""One run: every episode of an evaluation under one stack of threats.
+"""A block: some episodes of a cell, played side by side under its threats.
 
 Row r of N plays episodes r, r + N, r + 2N, ... : which episodes are counted does not depend on which finish first. A
 row that has played all its episodes is reset and stands still, neither simulated nor attacked nor counted.
@@ -23,7 +23,7 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.environments.dmc import CONTROL_OBSERVATIONS, PREFIX, DmcVectorEnv, dmc_vector
 from adv_wrappers.environments.environment import EnvFactory, Environment, not_side_by_side
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
-from adv_wrappers.evaluation.measurements import Mask, RunMeasurements, RunMonitor
+from adv_wrappers.evaluation.measurements import BlockMeasurements, BlockMonitor, Mask
 from adv_wrappers.evaluation.metrics import EpisodeMetrics
 from adv_wrappers.evaluation.observation_sample import ObservationSample
 from adv_wrappers.evaluation.target_distance import EpisodeLosses
@@ -182,7 +182,7 @@ def play_episodes(
     metrics: EpisodeMetrics | None = None,
     draws: Sequence[int] | None = None,
     on_step: Callable[[], None] | None = None,
-) -> RunMeasurements:
+) -> BlockMeasurements:
     """Play one episode for each seed, and measure.
 
     Args:
@@ -204,9 +204,11 @@ def play_episodes(
         ValueRangeError: for observations or returns that are not finite.
     """
     rows, episodes = env.num_envs, len(seeds)
-    run = RunMeasurements(np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes, np.int64), sample=sample)
+    run = BlockMeasurements(
+        np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes, np.int64), sample=sample
+    )
     runner, gate = PolicyRunner(victim, rows), UnfinishedRows()
-    monitor = RunMonitor(run, env, recorder, runner)
+    monitor = BlockMonitor(run, env, recorder, runner)
     perturbing = (*monitor.on_observations, *monitor.on_actions, *monitor.on_dynamics)
     engines = [wrapper.engine for wrapper in perturbing]
     numbers = np.zeros(episodes, np.int64) if draws is None else np.asarray(draws, np.int64)

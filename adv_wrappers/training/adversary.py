@@ -42,7 +42,7 @@ from adv_wrappers.errors import (
     SpaceError,
     ThreatError,
 )
-from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.measurements import BlockMeasurements
 from adv_wrappers.registry import BOTH, FORMS, Form, Observe
 from adv_wrappers.threats.presets import as_actor, parse_when
 from adv_wrappers.training.algorithms import ALGORITHMS, Training, made_model
@@ -80,7 +80,7 @@ MODEL, NORMALISER = "model.zip", "normaliser.json"
 
 
 @dataclass(frozen=True)
-class AdversaryScore(CheckpointScore[Director, RunMeasurements]):
+class AdversaryScore(CheckpointScore[Director, BlockMeasurements]):
     """What a director does to its victim.
 
     Attributes:
@@ -100,7 +100,7 @@ class AdversaryScore(CheckpointScore[Director, RunMeasurements]):
         """The adversary of a director."""
         return Learned(director, self.actor, observe=self.observe, within=self.budget, when=self.when)
 
-    def __call__(self, evaluator: CheckpointEvaluator, checkpoint: Director) -> RunMeasurements:
+    def __call__(self, evaluator: CheckpointEvaluator, checkpoint: Director) -> BlockMeasurements:
         learned = self.adversary(checkpoint)
         return evaluator.measure(self.victim, ThreatModel(learned.on, learned, self.budget, self.when))
 
@@ -127,7 +127,7 @@ def adversary_score(row: Info) -> float:
     return float(row["score"] if "score" in row else row["mean_return"])
 
 
-class AdversaryFit(Fit[Director, RunMeasurements]):
+class AdversaryFit(Fit[Director, BlockMeasurements]):
     """A training of an adversary: its deterministic director is scored at checkpoints.
 
     Args:
@@ -144,7 +144,7 @@ class AdversaryFit(Fit[Director, RunMeasurements]):
         self,
         model: BaseAlgorithm,
         task: AdversaryTask,
-        scoring: Scoring[Director, RunMeasurements],
+        scoring: Scoring[Director, BlockMeasurements],
         training: Training,
         folder: TrainingFolder,
         progress: AdversaryProgress | None,
@@ -178,7 +178,7 @@ class AdversaryFit(Fit[Director, RunMeasurements]):
         row["seconds"] = round(self.seconds[self.log], 3)
         return director_of(self.model)
 
-    def add_score(self, row: Info, found: RunMeasurements) -> dict[str, float]:
+    def add_score(self, row: Info, found: BlockMeasurements) -> dict[str, float]:
         returns = found.returns
         row |= {"mean_return": float(returns.mean()), "std": float(returns.std()), "median": float(np.median(returns))}
         total = getattr(self.task.reward, "total", None)

@@ -25,7 +25,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.evaluation.episodes import Episodes, checkpoint_seeds
 from adv_wrappers.evaluation.executor import Executor, Played, Processes, Tell, ThisProcess
-from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.measurements import BlockMeasurements
 from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.utils.processes import pickled
@@ -62,7 +62,7 @@ class CheckpointEvaluator:
         """The victim's return in each episode, ``[episodes]``; raises as :meth:`measure` does."""
         return self.measure(victim, *threats).returns
 
-    def measure(self, victim: Victim, *threats: ThreatModel) -> RunMeasurements:
+    def measure(self, victim: Victim, *threats: ThreatModel) -> BlockMeasurements:
         """What was measured in the episodes.
 
         Raises:

@@ -40,7 +40,7 @@ from adv_wrappers.errors import (
     threat_in_errors,
 )
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
-from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.measurements import BlockMeasurements
 from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
@@ -483,7 +483,7 @@ class Measurement:
         test, _ = self._test(name, other, aimed, reward, float(clean.max()))
         return TransferRow(other.described(), test, clean)
 
-    def _play(self, what: str, victim: Victim, threat: ThreatModel | None) -> tuple[RunMeasurements, Counter[int]]:
+    def _play(self, what: str, victim: Victim, threat: ThreatModel | None) -> tuple[BlockMeasurements, Counter[int]]:
         """The test's episodes, as :func:`adv_wrappers.evaluate` plays them, and how many were attacked at step t."""
         episodes, attacked = len(self.seeds), Counter[int]()
         images = len(victim.observation_space.shape or ()) > 1
