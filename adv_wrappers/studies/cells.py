@@ -94,7 +94,7 @@ class AttackRecipe:
     @property
     def within(self) -> Budget | None:
         """The budget of observations."""
-        return budget_of(self.budget)
+        return budget_from_text(self.budget)
 
     def setting(self, victim: Victim, environment: Environment, episodes: Episodes) -> AttackSetting:
         """What the entry is made for: a victim in an environment, and the episodes that are played."""
@@ -131,7 +131,7 @@ def with_timing(threat: ThreatModel, when: str | None) -> ThreatModel:
     return threat if when is None or threat.when is not None else as_threat(threat, when=when)
 
 
-def budget_of(text: str | None) -> Budget | None:
+def budget_from_text(text: str | None) -> Budget | None:
     """The budget with these arguments, such as ``eps=0.1,scale=victim``; None for None.
 
     Raises:

@@ -83,7 +83,7 @@ from adv_wrappers.training.agent_fit import (
     hold_statistics,
 )
 from adv_wrappers.training.algorithms import Training, algorithm_class, made_model
-from adv_wrappers.training.defences.base import RobustActorMethod, RobustMethod, RobustQMethod
+from adv_wrappers.training.defences.base import RobustActorMethod, RobustPolicyMethod, RobustQMethod
 from adv_wrappers.training.defences.methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.robust_dqn import RobustDQN
@@ -167,7 +167,7 @@ class AgentAlgorithm:
     off_policy: bool = False
     recurrent: bool = False
     robust: type[BaseAlgorithm] | None = None
-    method: type[TrainingMethod] = RobustMethod
+    method: type[TrainingMethod] = RobustPolicyMethod
     methods: Mapping[str, type[TrainingMethod]] = field(default_factory=dict)
 
 
@@ -453,7 +453,7 @@ def make_agent(
     arguments = {"policy": policy, "env": normal, **own}
     kind = algorithm.robust if method is not None and algorithm.robust else algorithm_class(algorithm.name)
     model = made_model(kind, arguments, settings)
-    if isinstance(model, RobustUpdates) and isinstance(method, RobustMethod):
+    if isinstance(model, RobustUpdates) and isinstance(method, RobustPolicyMethod):
         model.method_critic = method.make_critic(model)
     if checkpoint is not None:
         restore_model(model, *(checkpoint / name for name in AGENT_FILES))

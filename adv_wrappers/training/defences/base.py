@@ -1,6 +1,6 @@
 """What robust losses are made of: a base for each kind of algorithm, and the largest value of an objective in a box.
 
-A defence is a file beside this one, named after its paper: a subclass of :class:`RobustMethod` (PPO, A2C),
+A defence is a file beside this one, named after its paper: a subclass of :class:`RobustPolicyMethod` (PPO, A2C),
 :class:`RobustQMethod` (DQN) or :class:`RobustActorMethod` (TD3, DDPG), which says what is minimised. ``ppo.py``,
 ``dqn.py`` and ``td3.py`` are the algorithms that minimise it.
 """
@@ -84,7 +84,7 @@ class LearnsByMethod(BaseAlgorithm):
         return [*super()._excluded_save_params(), "method", "bounds"]
 
 
-class RobustMethod(TrainingMethod):
+class RobustPolicyMethod(TrainingMethod):
     """How the loss of a policy is made robust."""
 
     def check(self, bounds: BoundedPolicy) -> None:

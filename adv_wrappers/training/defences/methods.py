@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from adv_wrappers.training.defences.base import RobustActorMethod, RobustMethod, RobustQMethod
+from adv_wrappers.training.defences.base import RobustActorMethod, RobustPolicyMethod, RobustQMethod
 from adv_wrappers.training.defences.car import CarDQN
 from adv_wrappers.training.defences.radial import Radial, RadialDQN
 from adv_wrappers.training.defences.sa import SADDPG, SADQN, SARegularizer
 from adv_wrappers.training.defences.smoothed import SmoothedDQN, SmoothedPolicy
 from adv_wrappers.training.defences.wocar import Wocar
 
-POLICY_METHODS: dict[str, type[RobustMethod]] = {
+POLICY_METHODS: dict[str, type[RobustPolicyMethod]] = {
     "radial": Radial, "sa": SARegularizer, "wocar": Wocar, "smoothed": SmoothedPolicy,
 }  # fmt: skip
 """Those of PPO and A2C."""

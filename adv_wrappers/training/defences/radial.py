@@ -64,14 +64,14 @@ from torch.nn.functional import one_hot
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core.training_schedules import LinearSchedule, ScheduledShare, ScheduledWeight, SmoothSchedule, at
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.training.defences.base import PolicyBatch, RobustMethod, RobustQMethod, values_above
+from adv_wrappers.training.defences.base import PolicyBatch, RobustPolicyMethod, RobustQMethod, values_above
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.dqn import QBatch, error
 from adv_wrappers.utils.limits import AboveZero
 
 
 @dataclass(frozen=True)
-class Radial(RobustMethod):
+class Radial(RobustPolicyMethod):
     """RADIAL (Oikarinen et al. 2020, equations 4 and 6).
 
     Args:

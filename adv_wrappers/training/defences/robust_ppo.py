@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from adv_wrappers.bounds.interval_bounds import interval
-from adv_wrappers.training.defences.base import LearnsByMethod, PolicyBatch, RobustMethod
+from adv_wrappers.training.defences.base import LearnsByMethod, PolicyBatch, RobustPolicyMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.method import TrainingMethod
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
@@ -33,14 +33,14 @@ class RobustUpdates(LearnsByMethod, OnPolicyAlgorithm):
         method_critic: a critic of the method's own, or None.
     """
 
-    method: RobustMethod
+    method: RobustPolicyMethod
     bounds: BoundedPolicy
     method_critic: nn.Module | None = None
     normalize_advantage: bool
 
     def learn_by(self, method: TrainingMethod, bounds: BoundedPolicy) -> None:
         """Learn by a method from now on; raises :class:`ThreatError` for one that needs what is not there."""
-        assert isinstance(method, RobustMethod)
+        assert isinstance(method, RobustPolicyMethod)
         method.check(bounds)
         super().learn_by(method, bounds)
         bounds.critic = self.method_critic

@@ -37,7 +37,7 @@ from adv_wrappers.training.defences.base import (
     InnerMaximization,
     PolicyBatch,
     RobustActorMethod,
-    RobustMethod,
+    RobustPolicyMethod,
     RobustQMethod,
     values_above,
 )
@@ -47,7 +47,7 @@ from adv_wrappers.utils.limits import NotNegative
 
 
 @dataclass(frozen=True)
-class SARegularizer(InnerMaximization, RobustMethod):
+class SARegularizer(InnerMaximization, RobustPolicyMethod):
     """The regularizer of SA-PPO (Zhang et al. 2020): the largest ``KL(pi(x), pi(y))`` for ``y`` in the box.
 
     Args:

@@ -43,7 +43,7 @@ from adv_wrappers.core.training_schedules import (
     at,
 )
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.training.defences.base import PolicyBatch, RobustMethod, RobustQMethod
+from adv_wrappers.training.defences.base import PolicyBatch, RobustPolicyMethod, RobustQMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.dqn import QBatch, error
 from adv_wrappers.utils.limits import Positive
@@ -86,7 +86,7 @@ def smoothed(victim: Victim, within: Budget, vote: int = 1) -> Smoothed:
 
 
 @dataclass(frozen=True)
-class SmoothedPolicy(RobustMethod):
+class SmoothedPolicy(RobustPolicyMethod):
     """S-PPO (Sun et al. 2024): the algorithm's own loss, on noisy observations; see the head of this file.
 
     Args:

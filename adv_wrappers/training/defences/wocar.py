@@ -43,7 +43,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.core.training_schedules import LinearSchedule, ScheduledWeight, at
-from adv_wrappers.training.defences.base import PolicyBatch, RobustMethod
+from adv_wrappers.training.defences.base import PolicyBatch, RobustPolicyMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.sa import SARegularizer
 from adv_wrappers.utils.limits import AboveZero, Positive
@@ -113,7 +113,7 @@ class WorstAttackCritic(nn.Module):
 
 
 @dataclass(frozen=True)
-class Wocar(RobustMethod):
+class Wocar(RobustPolicyMethod):
     """WocaR-PPO (Liang et al. 2022); see the head of this file.
 
     Args:
