@@ -1,4 +1,4 @@
-"""What has a name here and is imported when it is needed: presets, environment ids, and what options choose from.
+"""What has a name here and is imported when it is needed: presets, ids, files of victims, what options choose from.
 
 ``import adv_wrappers``, ``adv-wrappers COMMAND --help``, errors of usage and completions in a shell read these names;
 the modules that they stand for import torch, which takes more than a second.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import gymnasium as gym
 
@@ -142,6 +142,47 @@ def register_all() -> None:
     for id, kwargs in daylight_ids().items():
         if id not in gym.registry:
             register_id(id, kwargs, f"{module}:make_daylight", f"{module}:make_daylight_vec")
+
+
+# victims
+
+
+class VictimFiles(NamedTuple):
+    """Files of victims that a reference has one prefix for; which function loads them says ``victims/references.py``.
+
+    Attributes:
+        written: how the reference is written.
+        ends: how the name of a file ends; of a folder the name of a file in it.
+        trust: whether such a file may hold code, which only ``trust=True`` runs.
+        spaces: whether it knows its spaces; else commands give it those of their environment.
+    """
+
+    written: str
+    ends: str
+    trust: bool = False
+    spaces: bool = True
+
+
+VICTIM_FILES = {
+    "card": VictimFiles("card:FOLDER", "card.json"),
+    "sb3": VictimFiles("sb3:FILE.zip", ".zip", trust=True),
+    "rllib": VictimFiles("rllib:FOLDER", "rllib_checkpoint.json", trust=True),
+    "rsl_rl": VictimFiles("rsl_rl:FILE.pt", ".pt"),
+    "rl_games": VictimFiles("rl_games:FILE.pth", ".pth"),
+    "onnx": VictimFiles("onnx:FILE", ".onnx", spaces=False),
+    "torchscript": VictimFiles("torchscript:FILE", ".pt", trust=True, spaces=False),
+}
+WITH_SPACES = tuple(kind for kind, files in VICTIM_FILES.items() if files.spaces)  # which load_victim loads
+
+
+def written_references(kinds: Iterable[str], quote: str = "") -> str:
+    """How the references of these kinds are written, the zoo first.
+
+    >>> written_references(["card", "sb3"])
+    'zoo:NAME, card:FOLDER or sb3:FILE.zip'
+    """
+    *first, last = (f"{quote}{one}{quote}" for one in ("zoo:NAME", *(VICTIM_FILES[kind].written for kind in kinds)))
+    return f"{', '.join(first)} or {last}"
 
 
 # what options choose from, and the defaults that their help shows

@@ -15,15 +15,6 @@ from click.shell_completion import BashComplete, CompletionItem, add_completion_
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 _ZOO = Path(__file__).parents[1] / "zoo"
-_FILES = {
-    "card": "card.json",
-    "rllib": "rllib_checkpoint.json",
-    "sb3": ".zip",
-    "onnx": ".onnx",
-    "torchscript": ".pt",
-    "rsl_rl": ".pt",
-    "rl_games": ".pth",
-}  # how the name of a file ends
 
 
 def complete_env(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
@@ -48,16 +39,17 @@ def complete_threat(ctx: click.Context, param: click.Parameter, text: str) -> li
 
 
 def complete_victim(*kinds: str) -> Complete:
-    """The completion of an option that takes victims: ``zoo:NAME``, and files of other kinds.
+    """The completion of an option that takes victims: ``zoo:NAME``, and files of some ``VICTIM_FILES``.
 
     Args:
-        kinds: such as ``"card"`` and ``"sb3"``, which are written before a file or folder.
+        kinds: their prefixes.
     """
+    from adv_wrappers.registry import VICTIM_FILES
 
     def complete(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
         kind, colon, path = text.partition(":")
         if colon and kind in kinds:
-            return [CompletionItem(f"{kind}:{found}") for found in _paths(path, _FILES[kind])]
+            return [CompletionItem(f"{kind}:{found}") for found in _paths(path, VICTIM_FILES[kind].ends)]
         return _items([*(f"zoo:{name}" for name in _zoo()), *(f"{kind}:" for kind in kinds)], text)
 
     return complete

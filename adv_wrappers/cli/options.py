@@ -19,6 +19,7 @@ from click.core import ParameterSource
 from adv_wrappers.cli.completion import complete_env, complete_threat, complete_victim
 from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.errors import ThreatError
+from adv_wrappers.registry import VICTIM_FILES, WITH_SPACES, written_references
 from adv_wrappers.utils.parsing import parse_value, split_arguments
 from adv_wrappers.utils.reading import parse_json
 
@@ -82,8 +83,6 @@ def _needs_tensorboard(ctx: click.Context, param: click.Parameter, folder: Path 
 
 
 REQUIRED = {"required": True}
-_KINDS = ("card", "sb3", "rllib", "rsl_rl", "rl_games")  # of files that know their spaces, beside the zoo
-_REFERENCES = "zoo:NAME, card:FOLDER, sb3:FILE.zip, rllib:FOLDER, rsl_rl:FILE.pt"  # all but the last
 ENV = click.Argument(["env"], shell_complete=complete_env)
 # by the names of arguments of functions, how options of other types are written, and what is of the command line alone
 SPELLED: dict[str, dict[str, Any]] = {
@@ -96,8 +95,8 @@ SPELLED: dict[str, dict[str, Any]] = {
         "help": "called as function(ENV, **env_kwargs) instead of gymnasium.make; found in the current directory too",
     },
     "victim": {
-        "type": str, "metavar": "REF", "shell_complete": complete_victim(*_KINDS),
-        "help": f"{_REFERENCES} or rl_games:FILE.pth",
+        "type": str, "metavar": "REF", "shell_complete": complete_victim(*WITH_SPACES),
+        "help": written_references(WITH_SPACES),
     },
     "stats": {"type": str, "metavar": "FILE"},
     "scale": {
@@ -122,12 +121,9 @@ SPELLED: dict[str, dict[str, Any]] = {
 
 
 # of commands whose victim may be a file that knows no spaces, which then takes those of ENV
-_FILES = ("onnx", "torchscript")
-VICTIM_FILE = {
-    "help": f"{_REFERENCES}, rl_games:FILE.pth, onnx:FILE or torchscript:FILE",
-    "shell_complete": complete_victim(*_KINDS, *_FILES),
-}
-TRUST_FILE = {"help": "run the code in sb3:FILE.zip, rllib:FOLDER and --stats, or the program in a TorchScript file"}
+VICTIM_FILE = {"help": written_references(VICTIM_FILES), "shell_complete": complete_victim(*VICTIM_FILES)}
+_CODE = ", ".join(VICTIM_FILES[kind].written for kind in WITH_SPACES if VICTIM_FILES[kind].trust)
+TRUST_FILE = {"help": f"run the code in {_CODE} and --stats, or the program in a TorchScript file"}
 KIND = click.option(
     "--kind",
     type=click.Choice(["q", "logits", "mean", "gaussian", "action"]),
@@ -158,7 +154,8 @@ def load_agent(given: dict[str, Any], device: str | None = None, env: str | None
                 f"{'--trust' if how['trust'] else '--stats'} is for the file of --victim, which is not given"
             )
         return None
-    if env is not None and ref.partition(":")[0] in _FILES:
+    files = VICTIM_FILES.get(ref.partition(":")[0])
+    if env is not None and files is not None and not files.spaces:
         if how.pop("stats", None) is not None:
             raise click.UsageError("--stats goes with sb3:FILE.zip")
         return _from_file(ref, Environment(env, given["env_kwargs"], given["make"]), kind, device or "cpu", **how)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, get_args
 
 import torch
 
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import VictimError
+from adv_wrappers.registry import VICTIM_FILES, WITH_SPACES, written_references
 from adv_wrappers.utils.reading import check_max_bytes
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.victims.card import load_card
@@ -25,11 +28,6 @@ from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Select, Victim, device_of
 
 _ZOO = Path(__file__).parent.parent / "zoo"
-_AROUND = {  # prefixes of victims around another one, and their options, the first of which is needed
-    "smoothed": ("sigma", "vote", "scale", "samples"), "lower-bound": ("eps", "scale", "method"),
-    "purified": ("denoiser", "gradient", "draws", "seed"),
-}  # fmt: skip
-
 
 # victims whose files were trusted, by reference
 _trusted: ContextVar[dict[str, Victim]] = ContextVar("trusted")
@@ -40,15 +38,27 @@ def zoo_names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in _ZOO.glob("*/card.json")))
 
 
-def _with_options(text: str, known: tuple[str, ...]) -> tuple[str, dict[str, float | str]]:
-    """A reference and the options behind it, from ``REFERENCE?name=value&name=value``; the first is needed."""
-    inner, _, told = text.rpartition("?")
+@dataclass(frozen=True)
+class _How:
+    """How a file is loaded: the arguments of :func:`load_victim`."""
+
+    trust: bool
+    select: Select | None
+    device: torch.device
+    dtype: torch.dtype | None
+    stats: Stats
+    max_bytes: int | None
+
+
+def _around(rest: str, how: _How, *known: str) -> tuple[Victim, dict[str, Any]]:
+    """The victim and the options of ``REFERENCE?name=value&name=value``; the first option is needed."""
+    inner, _, told = rest.rpartition("?")
     pairs = [pair.partition("=") for pair in told.split("&")]
     found = {name: _number(value) for name, _, value in pairs}
     if not set(found) <= set(known) or known[0] not in found:
         more = ", ".join(known[1:])
-        raise VictimError(f"expected REFERENCE?{known[0]}=VALUE, and {more} likewise, joined by &, got {text!r:.80}")
-    return inner, found
+        raise VictimError(f"expected REFERENCE?{known[0]}=VALUE, and {more} likewise, joined by &, got {rest!r:.80}")
+    return load_victim(inner, **vars(how)), found
 
 
 def _number(text: str) -> float | str:
@@ -58,6 +68,96 @@ def _number(text: str) -> float | str:
         except ValueError:
             continue
     return text
+
+
+def _smoothed(ref: str, rest: str, how: _How) -> Victim:
+    agent, options = _around(rest, how, "sigma", "vote", "scale", "samples")
+    return Smoothed(agent, **options)
+
+
+def _lower_bound(ref: str, rest: str, how: _How) -> Victim:
+    agent, options = _around(rest, how, "eps", "scale", "method")
+    within = Linf(options.pop("eps"), options.pop("scale", None))
+    return LowerBound(agent, within, **options)
+
+
+def _purified(ref: str, rest: str, how: _How) -> Victim:
+    agent, options = _around(rest, how, "denoiser", "gradient", "draws", "seed")
+    return Purified(agent, str(options.pop("denoiser")), **options)
+
+
+def _zoo(ref: str, rest: str, how: _How) -> Victim:
+    names = zoo_names()
+    if rest not in names:  # compared with the names and never joined to a path: no .. can leave the zoo
+        close = difflib.get_close_matches(rest, names, 1)
+        meant = f": did you mean zoo:{close[0]}?" if close else f"; known: {', '.join(names) or 'none'}"
+        raise VictimError(f"no agent {rest!r} in the zoo{meant}")
+    return load_card(_ZOO / rest, select=how.select, device=how.device, dtype=how.dtype, ref=ref)
+
+
+def _card(ref: str, rest: str, how: _How) -> Victim:
+    return load_card(rest, select=how.select, device=how.device, dtype=how.dtype, ref=ref, max_bytes=how.max_bytes)
+
+
+def _sb3(ref: str, rest: str, how: _How) -> Victim:
+    stats = how.stats
+    path, marker, stated = rest.rpartition("?stats=")
+    if marker and stats is None:
+        stats = False if stated == "none" else stated
+    path = path if marker else rest
+    if not Path(path).exists() and Path(f"{path}.zip").exists():  # as Stable-Baselines3 loads it
+        path = f"{path}.zip"
+    # in the reference, so that a dictionary finds it again
+    named = "" if stats is None else f"?stats={'none' if stats is False else stats}"
+    return load_sb3(
+        path,
+        trust=how.trust,
+        device=how.device,
+        select=how.select or "mode",
+        stats=stats,
+        max_bytes=how.max_bytes,
+        ref=f"sb3:{path}{named}",
+    )
+
+
+def _rllib(ref: str, rest: str, how: _How) -> Victim:
+    return from_rllib(Path(rest), trust=how.trust, device=how.device, select=how.select or "mode", ref=ref)
+
+
+def _checkpoint(library: Library, ref: str, rest: str, how: _How) -> Victim:
+    path, _, activation = rest.partition("?activation=")
+    return load_checkpoint(
+        path,
+        library,
+        activation=activation or None,
+        select=how.select or "mode",
+        device=how.device,
+        dtype=how.dtype,
+        max_bytes=how.max_bytes,
+        ref=ref,
+    )
+
+
+def _without_spaces(ref: str, rest: str, how: _How) -> Victim:
+    raise VictimError(
+        f"{ref!r:.80} is a file that knows no spaces: adv-wrappers evaluate, report and robot take it with those "
+        f"of ENV, imitate makes a card that imitates it, and in Python from_{ref.partition(':')[0]}(FILE, "
+        "observation_space, action_space, kind) is a victim"
+    )
+
+
+_AROUND = {"smoothed": _smoothed, "lower-bound": _lower_bound, "purified": _purified}  # another victim
+# by prefix, what loads a reference; called with all of it, what is behind the colon, and how
+_LOADERS: dict[str, Callable[[str, str, _How], Victim]] = {
+    **_AROUND,
+    "zoo": _zoo,
+    "card": _card,
+    "sb3": _sb3,
+    "rllib": _rllib,
+    **{library: partial(_checkpoint, library) for library in get_args(Library)},
+    "onnx": _without_spaces,
+    "torchscript": _without_spaces,
+}
 
 
 def load_victim(
@@ -104,77 +204,20 @@ def load_victim(
     if isinstance(ref, Victim):
         return ref
     one_thread_in_workers()
-    device, max_bytes = device_of(device), check_max_bytes(max_bytes)
+    how = _How(trust, select, device_of(device), dtype, stats, check_max_bytes(max_bytes))
     kind, _, rest = ref.partition(":") if isinstance(ref, str) else ("", "", "")
-    if kind in _AROUND:
-        inner, options = _with_options(rest, _AROUND[kind])
-        more = {"trust": trust, "select": select, "device": device, "dtype": dtype, "stats": stats}
-        agent = load_victim(inner, max_bytes=max_bytes, **more)  # type: ignore[arg-type]
-        if kind == "smoothed":
-            return Smoothed(agent, **options)  # type: ignore[arg-type]
-        if kind == "purified":
-            return Purified(agent, str(options.pop("denoiser")), **options)  # type: ignore[arg-type]
-        within = Linf(options.pop("eps"), options.pop("scale", None))  # type: ignore[arg-type]
-        return LowerBound(agent, within, **options)  # type: ignore[arg-type]
-    names = zoo_names()
-    if stats is not None and kind != "sb3":
+    if stats is not None and kind not in ("sb3", *_AROUND):
         raise VictimError(f"stats= goes with sb3:FILE.zip: a card holds its own statistics, got {ref!r:.80}")
-    if kind == "zoo":
-        if rest not in names:  # compared with the names and never joined to a path: no .. can leave the zoo
-            close = difflib.get_close_matches(rest, names, 1)
-            meant = f": did you mean zoo:{close[0]}?" if close else f"; known: {', '.join(names) or 'none'}"
-            raise VictimError(f"no agent {rest!r} in the zoo{meant}")
-        return load_card(_ZOO / rest, select=select, device=device, dtype=dtype, ref=ref)
-    if kind == "card" and rest:
-        return load_card(rest, select=select, device=device, dtype=dtype, ref=ref, max_bytes=max_bytes)
-    if kind == "sb3" and rest:
-        if dtype not in (None, torch.float32):
-            raise VictimError(f"SB3 agents compute in float32, got dtype={dtype}")
-        path, marker, stated = rest.rpartition("?stats=")
-        if marker and stats is None:
-            stats = False if stated == "none" else stated
-        path = path if marker else rest
-        if not Path(path).exists() and Path(f"{path}.zip").exists():  # as Stable-Baselines3 loads it
-            path = f"{path}.zip"
-        # in the reference, so that a dictionary finds it again
-        named = "" if stats is None else f"?stats={'none' if stats is False else stats}"
-        return load_sb3(
-            path,
-            trust=trust,
-            device=device,
-            select=select or "mode",
-            stats=stats,
-            max_bytes=max_bytes,
-            ref=f"sb3:{path}{named}",
-        )
-    if kind == "rllib" and rest:
-        if dtype not in (None, torch.float32):
-            raise VictimError(f"RLlib agents compute in float32, got dtype={dtype}")
-        return from_rllib(Path(rest), trust=trust, device=device, select=select or "mode", ref=ref)
-    if kind in get_args(Library) and rest:
-        path, _, activation = rest.partition("?activation=")
-        return load_checkpoint(
-            path,
-            cast(Library, kind),
-            activation=activation or None,
-            select=select or "mode",
-            device=device,
-            dtype=dtype,
-            max_bytes=max_bytes,
-            ref=ref,
-        )
-    if kind in ("onnx", "torchscript"):
-        raise VictimError(
-            f"{ref!r:.80} is a file that knows no spaces: adv-wrappers evaluate, report and robot take it with those "
-            f"of ENV, imitate makes a card that imitates it, and in Python from_{kind}(FILE, observation_space, "
-            "action_space, kind) is a victim"
-        )
+    if kind in ("sb3", "rllib") and dtype not in (None, torch.float32):
+        raise VictimError(f"agents of Stable-Baselines3 and RLlib compute in float32, got dtype={dtype}")
+    if kind in _LOADERS and (rest or kind not in VICTIM_FILES):
+        return _LOADERS[kind](ref, rest, how)
     if isinstance(ref, str) and Path(ref).suffix == ".zip":
         raise VictimError(f"a victim in a zip of Stable-Baselines3 is sb3:FILE.zip: did you mean sb3:{ref}?")
+    written = written_references(WITH_SPACES, quote="'")
     raise VictimError(
-        "a victim is 'zoo:NAME', 'card:FOLDER', 'sb3:FILE.zip', 'rllib:FOLDER', 'rsl_rl:FILE.pt' or "
-        "'rl_games:FILE.pth' (in Python also what from_sb3 and from_module make), got "
-        f"{ref!r:.80}; in the zoo: {', '.join(names) or 'none'}"
+        f"a victim is {written} (in Python also what from_sb3 and from_module "
+        f"make), got {ref!r:.80}; in the zoo: {', '.join(zoo_names()) or 'none'}"
     )
 
 
