@@ -85,7 +85,8 @@ def _draw(sources: tuple[str, ...], out: Path | None, minutes: float, trust: boo
         page = out or Path("comparison.html")
         with resumable(page.with_name(f"{page.stem}-rows")), show_progress() as move:
             found = compare_pages(paths[0], paths[1], page, minutes, trust=trust, make=make, progress=move)
-        make_console().print(found.sentence, markup=False)
+        for line in (found.sentence, *(f"- {note}" for note in found.notes)):
+            make_console().print(line, markup=False)
     else:
         page = write_page(paths[0], out or (paths[0] if paths[0].is_dir() else paths[0].parent) / PAGE_FILE)
     make_console().print(f"the page: {page}", markup=False, soft_wrap=True)

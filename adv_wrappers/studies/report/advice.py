@@ -110,7 +110,8 @@ def _then_compare(
     minutes = agent.choices.minutes or _MINUTES
     words = ["adv-wrappers", "report", str(before), str(after), "--minutes", f"{minutes:g}"]
     words += ["--make", make] if (make := option_of(hardened, "--make")) is not None else []
-    words += [*(["--trust"] if "--trust" in (words_of_agent(agent) or ()) else []), "--out", str(page)]
+    module = ":" in agent.environment  # an id in a file, whose module is not imported without trust
+    words += [*(["--trust"] if module or "--trust" in (words_of_agent(agent) or ()) else []), "--out", str(page)]
     return [
         _report_step("Then make the report of the hardened agent", hardened, minutes, after),
         NextStep(f"Then compare {both}, in at most {duration(60 * minutes)}: did it help?", shlex.join(words)),

@@ -57,10 +57,12 @@ class Comparison:
     Attributes:
         page: its file.
         sentence: what it says first.
+        notes: what was played for it, what could not be and why, and how the units differ.
     """
 
     page: Path
     sentence: str
+    notes: tuple[str, ...] = ()
 
 
 @checked
@@ -109,7 +111,7 @@ def compare_pages(
         notes=(), version=second.report.versions.get("adv_wrappers", ""), source=f"{Path(a).name} and {Path(b).name}",
     )  # fmt: skip
     write(path, page)
-    return Comparison(path, article.sentence)
+    return Comparison(path, article.sentence, tuple(article.notes))
 
 
 def _pair(a: StoredReports, b: StoredReports) -> Agents:
@@ -193,7 +195,9 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
     strongest = [dict(one.sweeps[0].strongest) if one.sweeps else {} for one in both]
     by_eps = {eps: (row, strongest[1][eps]) for eps, row in strongest[0].items() if eps in strongest[1]}
     sides = [_difference(*pair).side for pair in pairs[1:]]
-    said = _at_advised_eps(first, by_eps, labels) or _widest_difference(by_eps, labels)
+    own_units = _other_units(agents, labels)
+    unit = " of either one's own ranges" if own_units else ""
+    said = _at_advised_eps(first, by_eps, labels, unit) or _widest_difference(by_eps, labels, unit)
     sections: dict[tuple[str, str], list[Part]] = {
         ("sweep", "Return over eps"): _sweep(by_eps, labels),
         ("difference", "Difference under each attack"): _table(pairs, labels),
@@ -216,7 +220,7 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
             "Episodes, the same of both": str(first.report.episodes),
         },
         [Section(*named, parts) for named, parts in sections.items() if parts],
-        notes=[*notes, *_other_units(agents, labels)],
+        notes=[*notes, *own_units],
     )
 
 
@@ -228,7 +232,9 @@ def _difference(one: AttackRow, other: AttackRow) -> MeanWithInterval:
 # What is said first.
 
 
-def _at_advised_eps(first: AgentSections, by_eps: dict[float, tuple[AttackRow, AttackRow]], labels: Labels) -> str:
+def _at_advised_eps(
+    first: AgentSections, by_eps: dict[float, tuple[AttackRow, AttackRow]], labels: Labels, unit: str
+) -> str:
     """What either keeps at the eps that the first one's advice is about, or the nearest; "" where none was chosen."""
     advised = (error_to_withstand(first) or (None,))[0] if first.choices.played else None
     common = [eps for eps in by_eps if eps]
@@ -237,10 +243,10 @@ def _at_advised_eps(first: AgentSections, by_eps: dict[float, tuple[AttackRow, A
     eps = min(common, key=lambda eps: abs(math.log(eps / advised)))
     about = f"that of the advice on {labels[0]}"
     about = about if eps == advised else f"the nearest to {eps_text(advised)}, {about}"
-    return f"At eps {eps_text(eps)}, {about}, the strongest attack leaves {_kept(*by_eps[eps], labels)}."
+    return f"At eps {eps_text(eps)}{unit}, {about}, the strongest attack leaves {_kept(*by_eps[eps], labels)}."
 
 
-def _widest_difference(by_eps: dict[float, tuple[AttackRow, AttackRow]], labels: Labels) -> str:
+def _widest_difference(by_eps: dict[float, tuple[AttackRow, AttackRow]], labels: Labels, unit: str) -> str:
     """Where the two differ most under the strongest of the attacks that both were played under."""
     found = [(eps, _difference(*rows)) for eps, rows in by_eps.items() if eps]
     told_apart = [(eps, mean) for eps, mean in found if mean.side]
@@ -250,7 +256,7 @@ def _widest_difference(by_eps: dict[float, tuple[AttackRow, AttackRow]], labels:
     better, worse = (labels[1], labels[0]) if mean.mean > 0 else labels
     why = f": {mean.caveat}" if mean.caveat else ""
     more = f"{number_text(abs(mean.mean))} more than {worse} ({_ends(mean)}{why})"
-    return f"The strongest attack at eps {eps_text(eps)} leaves {better} {more}."
+    return f"The strongest attack at eps {eps_text(eps)}{unit} leaves {better} {more}."
 
 
 def _other_units(agents: Agents, labels: Labels) -> list[str]:

@@ -169,8 +169,10 @@ def test_the_line_for_a_training_of_ones_own_runs(tmp_path: Path, monkeypatch: A
         "--victim",
         "sb3:hardened.zip",
     ]
-    assert shlex.split(both.command)[2:4] == ["mine-report", "hardened-report"]
+    assert shlex.split(both.command)[2:4] == ["mine-report", "hardened-report"] and "--trust" not in both.command
     names["env"].close()
+    elsewhere = replace(named, env={**named.env, "id": "mine:NamedPole-v0"})
+    assert "--trust" in own_training(replace(agent, choices=choices, report=elsewhere), 0.25, row, "")[-1].command
 
     other = replace(agent.report, victim={**agent.report.victim, "ref": None})
     (alone,) = own_training(replace(agent, choices=choices, report=other), 0.25, row, "this size")

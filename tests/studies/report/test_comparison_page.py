@@ -144,6 +144,8 @@ def test_budgets_in_units_of_each_agent_are_the_same_budget(tmp_path):
     assert text.split('<table class="sortable">')[1].split("</table>")[0].count("<tr data-kind") == 3
     differ = "The same eps is another error for either, a share of its own ranges, which differ most in place: "
     assert f"{differ}1 of zoo:cartpole-dqn and 0.5 of zoo:cartpole-ppo." in text
+    assert found.notes[-1] in text and found.notes[-1].startswith("The same eps is another error")
+    assert "eps 0.1 of either one's own ranges" in found.sentence
 
 
 def test_where_a_search_found_the_size_the_nearest_of_both_is_compared(tmp_path):
