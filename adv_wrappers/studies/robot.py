@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from adv_wrappers.environments.environment import AnyEnvironment, Environment, E
 from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.environments.physical_parameters import PhysicalParameters, parameters_of
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError, WorkerError
+from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.metrics import metric_of
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.row_key import versions
@@ -31,17 +33,22 @@ from adv_wrappers.studies.cells import expand
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.studies.report.article import (
     DASH,
+    FILMS,
     Article,
     Command,
     Facts,
     Figures,
     Listing,
+    Paragraph,
     Part,
+    Pictures,
     Section,
     check_target,
+    embedded,
     render,
 )
 from adv_wrappers.studies.report.charts import Cell, Column, Line, LineChart, Point, Table, TableLine, Tone, limits_of
+from adv_wrappers.studies.report.film import write_side_by_side
 from adv_wrappers.studies.study import play_study
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import holding, write
@@ -58,6 +65,7 @@ _COMBINED = 5  # disturbances, of which combinations are made
 _GRAVITY = 9.81
 _LEAST_MINUTES = 0.01  # for the first round, which has the run without a disturbance, whatever was spent before it
 _MOST_CHARTS = 12
+_FILM, _AFTER, _PICTURE = 3.0, 0.6, 0.06  # seconds of a film before a failure and after it, and of a picture
 
 # sensors by the names that an environment gives them: what they are, their unit, and how far off each may be
 _SENSORS = {
@@ -365,6 +373,21 @@ class RobotReport:
     clean: Row
     left_out: Mapping[str, str]
 
+    @property
+    def worst(self) -> tuple[str, str, Row] | None:
+        """The worst combination that breaks the policy, or the disturbance that breaks it first.
+
+        In words, as a threat, and the row; None where nothing breaks it.
+        """
+        for one in self.combinations[:1]:
+            if one.breaks and one.row is not None:
+                return str(one), one.threat, one.row
+        for margin in self.margins[:1]:
+            if margin.breaks is not None:
+                what, m = margin.disturbance, margin.breaks
+                return what.said(m), what.threat(m), dict(margin.points)[m]
+        return None
+
     def __str__(self) -> str:
         return "\n".join([self.sentence, *(f"- {margin}" for margin in self.margins), f"the page: {self.page}"])
 
@@ -432,7 +455,9 @@ def robot_report(
     environment = Environment.of(env, victim, env_kwargs, make)
     environment.spaces_for(victim)
     with closing(environment.make_one()) as made:
-        table, left_out = _offered(disturbances(_robot_of(made, sensors, body)), made)
+        robot = _robot_of(made, sensors, body)
+        table, left_out = _offered(disturbances(robot), made)
+        renders = "rgb_array" in (made.metadata.get("render_modes") or ())
     how: dict[str, Any] = {"episodes": episodes, "seeds": [seed], "metrics": [metric], "num_envs": num_envs}
     plan = Plan.of(victims=[name], environments=[_of_plan(environment)], **how)
     failed = dict[str, str]()
@@ -456,7 +481,11 @@ def robot_report(
     sentence = _sentence(study, clean, margins, combined)
     found = RobotReport(page, sentence, tuple(margins), tuple(combined), clean, left_out)
     about = [name, str(environment), f"{episodes} episodes each, seed {seed}"]
-    article = _article(found, study, about, command)
+    film = list[Part]()
+    if (worst := found.worst) is not None:
+        made_by = partial(write_side_by_side, folder, victim, environment, seconds=robot.step)
+        film = _film(*worst, study, draw_seeds(seed, episodes), robot.step, made_by) if renders else [_NO_PICTURES]
+    article = _article(found, study, film, about, command)
     labels: dict[str, Any] = {"source": ROWS_FILE, "version": versions()["adv_wrappers"], "overview": None, "notes": []}
     write(page, render("page.html", articles=[article], title=f"{name} in {environment}", **labels))
     return found
@@ -563,7 +592,35 @@ def _sentence(
     return f"{alone} Together {worst} are enough, each half of what does it alone."
 
 
-def _article(found: RobotReport, study: RobotStudy, about: Sequence[str], command: str | None) -> Article:
+_NO_PICTURES = Paragraph("There is no film: the environment has no render_mode rgb_array.")
+
+
+def _film(
+    words: str,
+    threat: str,
+    row: Row,
+    study: RobotStudy,
+    seeds: Sequence[int],
+    step: float,
+    made_by: Callable[..., Path],
+) -> list[Part]:
+    """The episode that a disturbance spoils most, beside the same one without it; or why there is none."""
+    values, sign = row.metrics[study.metric], 1 if metric_of(study.metric).bad_when_high else -1
+    worst = max(range(len(seeds)), key=lambda i: (sign * values[i], -row.lengths[i]))
+    end = row.lengths[worst]
+    first = max(end - round(_FILM / step), 0)
+    steps = range(first, end + round(_AFTER / step), max(round(_PICTURE / step), 1))
+    try:
+        file = made_by({"without a disturbance": None, "with it": threat}, seeds[worst], steps)
+    except Exception as error:  # whatever renderers raise
+        return [Paragraph(f"There is no film: {type(error).__name__}: {error}. Without a display, set MUJOCO_GL=egl.")]
+    lead = f"{words}: episode {worst + 1} of {len(seeds)}, from {first * step:.1f} s to {end * step:.1f} s."
+    return [Paragraph(lead), Pictures("", {f"a film of {words}": embedded(file, FILMS)}, True)]
+
+
+def _article(
+    found: RobotReport, study: RobotStudy, film: Sequence[Part], about: Sequence[str], command: str | None
+) -> Article:
     broken = [one for one in found.margins if one.breaks is not None][:_MOST_CHARTS]
     played = {one.disturbance.name for one in found.margins}
     missing = [f"{one.disturbance.name}, of {one.disturbance.size(one.next)}" for one in found.margins if one.next]
@@ -578,9 +635,10 @@ def _article(found: RobotReport, study: RobotStudy, about: Sequence[str], comman
         "is relative to the ground, and where it shows the last action, that is the one that it received."
     )
     protocol = Facts({"environment": about[1:2], "metric": [study.metric], "episodes": about[2:], "how": [how]})
-    sections: dict[str, tuple[str, list[Part]]] = {
+    sections: dict[str, tuple[str, Sequence[Part]]] = {
         "margins": ("What it bears", [_margins(found.margins)]),
         "combinations": ("Several at once", [_combinations(found, study)] if found.combinations else []),
+        "film": ("A film of the worst", film),
         "curves": (
             "From nothing to where it breaks",
             [_curve(one, found.clean, study) for one in broken],

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from PIL import Image
 
 import adv_wrappers as adv
 from adv_wrappers.cli import main
@@ -51,8 +52,28 @@ class Beam(gym.Env):
         return self._seen(), 1.0, bool(fallen), self.t == 20, {"height": 4.0 - self.mass}
 
 
-if "Beam-v0" not in gym.registry:
-    gym.register("Beam-v0", Beam)
+class Shown(Beam):
+    """A picture of it is as bright as it was heavy in its last step."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, render_mode=None, colours=3, **kwargs):
+        super().__init__(**kwargs)
+        self.render_mode, self.colours, self.weighed = render_mode, colours, 0.0
+
+    def step(self, action):
+        self.weighed = self.mass
+        return super().step(action)
+
+    def render(self):
+        if not self.colours:
+            raise OSError("no display")
+        return np.full((60, 120, self.colours), int(50 * self.weighed), np.uint8)
+
+
+for name, made in (("Beam-v0", Beam), ("Shown-v0", Shown)):
+    if name not in gym.registry:
+        gym.register(name, made)
 
 SAME = adv.from_module(torch.nn.Identity(), BOX, BOX, "mean")
 HEAVY = Disturbance("load", "%", 100, "fixed-dynamics:at=mass,values={more}")
@@ -156,6 +177,30 @@ def test_the_run_without_a_disturbance_is_played_whatever_was_spent_before(tmp_p
     monkeypatch.setattr("adv_wrappers.utils.deadline.clock", lambda: next(times, 2000.0))
     found = robot_report(SAME, "Beam-v0", out=tmp_path, episodes=2)
     assert found.clean.episodes == 2 and len(found.margins) == 1
+
+
+def test_a_film_of_the_worst_beside_the_run_without_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("adv_wrappers.studies.robot.disturbances", lambda robot: [HEAVY])
+    found = robot_report(SAME, "Shown-v0", out=tmp_path, episodes=2)
+    assert "data:image/webp;base64," in found.page.read_text()
+    _, threat, row = found.worst
+    assert threat == HEAVY.threat(found.margins[0].breaks) and row.lengths == [1, 1]
+    with Image.open(tmp_path / "film.webp") as film:
+        assert film.n_frames == 7  # one step of 0.1 s, and 0.6 s after it
+        film.seek(6)
+        picture = np.asarray(film.convert("RGB")).astype(int)
+    left, right = picture[100, picture.shape[1] // 4, 0], picture[100, 3 * picture.shape[1] // 4, 0]
+    assert abs(left - 100) < 6 and abs(right - 50 * 3) < 6  # 2 kg and 3
+
+
+def test_why_there_is_no_film(tmp_path, monkeypatch):
+    monkeypatch.setattr("adv_wrappers.studies.robot.disturbances", lambda robot: [HEAVY])
+    how = {"out": tmp_path, "episodes": 1}
+    cases = {"no render_mode rgb_array": "Beam-v0", "OSError: no display": ("Shown-v0", {"colours": 0})}
+    for words, env in cases.items():
+        env = env if isinstance(env, str) else adv.Environment(*env)
+        page = robot_report(SAME, env, **how).page.read_text()
+        assert "There is no film" in page and words in page
 
 
 def test_a_disturbance_whose_simulation_diverges_is_left_out(tmp_path, monkeypatch):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.statistics import footnotes
 from adv_wrappers.studies.report.article import (
+    FILMS,
+    LARGEST_PICTURES,
+    PICTURES,
     Article,
     Command,
     Details,
@@ -23,6 +24,7 @@ from adv_wrappers.studies.report.article import (
     Part,
     Pictures,
     Section,
+    embedded,
 )
 from adv_wrappers.studies.report.charts import (
     Cell,
@@ -47,10 +49,7 @@ _MOST_ROWS = 500  # of the table of attacks
 _MOST_RUNS = 12  # lines of the chart of episodes
 _MOST_RETURNS = 3000  # of single episodes, in its table
 _MOST_LINES = 24  # of a table of one kind of attack
-_LARGEST_PICTURES = 2_000_000  # bytes of a page's pictures
 _LONGEST_COMMAND = 8000  # letters
-_PICTURES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg"}
-_FILMS = {**_PICTURES, ".mp4": "video/mp4"}
 _SELECTS = {"mode": "its most likely action", "sample": "a sampled action"}
 _KINDS: dict[Kind, str] = {
     "clean": "no attack",
@@ -390,17 +389,17 @@ def _measures(agent: AgentSections, said: Verdict) -> list[Part]:
 
 def _pictures(agent: AgentSections, said: Verdict) -> list[Part]:
     """Attacked steps, then a film, as far as a page has room for them."""
-    parts, room, missing = list[Part](), _LARGEST_PICTURES, list[str]()  # parts, bytes that are left, notes
+    parts, room, missing = list[Part](), LARGEST_PICTURES, list[str]()  # parts, bytes that are left, notes
     for frame in agent.choices.frames:
         named = {"true": frame.true, "shown to the agent": frame.shown, "difference, amplified": frame.difference}
-        found = {name: uri for name, path in named.items() if (uri := _embedded(path, _PICTURES))}
+        found = {name: uri for name, path in named.items() if (uri := embedded(path, PICTURES))}
         size = sum(map(len, found.values()))
         if size > room:
             missing.append("Pictures are left out")
         elif found:
             room -= size
             parts.append(Pictures(frame.title, found))
-    if film := _embedded(agent.choices.film, _FILMS):
+    if film := embedded(agent.choices.film, FILMS):
         if len(film) > room:
             missing.append("The film is left out")
         else:
@@ -408,18 +407,6 @@ def _pictures(agent: AgentSections, said: Verdict) -> list[Part]:
     for what in dict.fromkeys(missing):
         parts.append(Paragraph(f"{what}: the page would be too large.", "note"))
     return _led("What the environment showed, what the attack made of it, and the difference.", parts)
-
-
-def _embedded(path: Path | None, kinds: Mapping[str, str]) -> str:
-    """A picture or film as a data URI; "" where none is there that browsers show."""
-    kind = kinds.get(path.suffix.lower()) if path else None
-    try:
-        if path is None or kind is None or not path.is_file():
-            return ""
-        # of one that is too large by itself as much as shows that
-        return f"data:{kind};base64,{base64.b64encode(path.read_bytes()[: 2 * _LARGEST_PICTURES]).decode()}"
-    except OSError:
-        return ""
 
 
 def _episodes(agent: AgentSections, said: Verdict) -> list[Part]:

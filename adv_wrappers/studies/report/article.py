@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     import jinja2
 
 GENERATOR = "adv_wrappers report"  # of the meta tag by which a page is known as ours
+LARGEST_PICTURES = 2_000_000  # bytes of a page's pictures
+PICTURES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg"}
+FILMS = {**PICTURES, ".mp4": "video/mp4"}
 DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 
@@ -158,6 +161,18 @@ class Article:
     sections: Sequence[Section]
     finished: bool = True
     notes: Sequence[str] = ()
+
+
+def embedded(path: Path | None, kinds: Mapping[str, str]) -> str:
+    """A picture or film as a data URI; "" where none is there that browsers show."""
+    kind = kinds.get(path.suffix.lower()) if path else None
+    try:
+        if path is None or kind is None or not path.is_file():
+            return ""
+        # of one that is too large by itself as much as shows that
+        return f"data:{kind};base64,{base64.b64encode(path.read_bytes()[: 2 * LARGEST_PICTURES]).decode()}"
+    except OSError:
+        return ""
 
 
 def render(template: str, **values: Any) -> bytes:

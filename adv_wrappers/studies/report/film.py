@@ -1,20 +1,23 @@
-"""Pictures for the page of an agent that sees images: a step under several threats, some seconds of an episode."""
+"""Pictures for pages: what threats do to an agent that sees images, and what they make of an episode."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 from PIL import Image
 
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment
+from adv_wrappers.errors import SpaceError
 from adv_wrappers.evaluation.perturbed_samples import compare_threats
-from adv_wrappers.rendering.attack_view import AttackView
-from adv_wrappers.rendering.frames import amplified_difference, gain_for, largest_change, to_pixels
+from adv_wrappers.rendering.attack_view import AttackView, compose_panels
+from adv_wrappers.rendering.frames import Pixels, amplified_difference, gain_for, largest_change, to_pixels
 from adv_wrappers.studies.report.choices import AttackedFrame
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import write
@@ -27,6 +30,7 @@ FILM_FILE = "film.webp"
 _STEP = 100  # of the stills
 _FIRST, _STEPS, _MILLISECONDS = 60, 48, 67  # the step at which a film begins, its steps, and how long each is shown
 _SIZE = 168  # pixels of the longer side of a picture in a film
+_WIDE = 300  # pixels of the width of a rendering
 
 
 def write_stills(
@@ -80,10 +84,76 @@ def write_film(
             obs, _, terminated, truncated, _ = view.step(runner.act_one(obs))
             if terminated or truncated or deadline.passed:
                 break
-    if not frames:
-        return None
-    data = io.BytesIO()
-    frames[0].save(data, "WEBP", save_all=True, append_images=frames[1:], duration=_MILLISECONDS, loop=0, quality=35)
+    return _written(folder, frames, _MILLISECONDS) if frames else None
+
+
+def write_side_by_side(
+    folder: Path,
+    victim: Victim,
+    environment: Environment,
+    threats: Mapping[str, str | None],
+    seed: int,
+    steps: range,
+    seconds: float,
+) -> Path:
+    """Write an episode under several threats side by side, as the environment renders it.
+
+    Args:
+        folder: where the film is written.
+        victim: who plays.
+        environment: its ``render_mode`` is ``"rgb_array"`` here.
+        threats: the threat of each picture by its title; None for none.
+        seed: of the episode.
+        steps: those that are shown; the picture of an episode that ends before them stays.
+        seconds: of a step.
+
+    Returns:
+        The file, an animated WebP.
+
+    Raises:
+        SpaceError: for an environment that does not render.
+        Exception: whatever it raises, such as MuJoCo where there is no OpenGL.
+    """
+    films = list[list[Pixels]]()
+    rendering = replace(environment, kwargs={**(environment.kwargs or {}), "render_mode": "rgb_array"})
+    for threat in threats.values():
+        with closing(rendering.make_one()) as env, one_thread():
+            films.append(_rendered(env if threat is None else wrap(env, threat, victim=victim), victim, seed, steps))
+    frames = list[Image.Image]()
+    for step, *pictures in zip(steps, *films, strict=True):
+        panels = list(zip(threats, pictures, strict=True))
+        frames.append(Image.fromarray(compose_panels([(None, f"{seconds * step:.2f} s")], panels, False)))
+    return _written(folder, frames, round(1000 * seconds * steps.step))
+
+
+def _rendered(env: Any, victim: Victim, seed: int, steps: range) -> list[Pixels]:
+    """What an environment renders at some steps of an episode."""
+    runner, found = PolicyRunner(victim, 1), list[Pixels]()
+    obs, _ = env.reset(seed=seed)
+    runner.reset(None, [seed])
+    last: Pixels | None = None  # of an episode that has ended
+    for step in range(steps.stop):
+        if step in steps:
+            found.append(_picture(env) if last is None else last)
+        if last is None:
+            obs, _, terminated, truncated, _ = env.step(runner.act_one(obs))
+            last = _picture(env) if terminated or truncated else None
+    return found
+
+
+def _picture(env: Any) -> Pixels:
+    """What an environment renders now, :data:`_WIDE` pixels wide."""
+    whole = env.render()
+    if getattr(whole, "ndim", 0) != 3:
+        raise SpaceError(f"its render() returned {type(whole).__name__} instead of an image [H, W, 3]")
+    high = round(_WIDE * whole.shape[0] / whole.shape[1])
+    return to_pixels(cv2.resize(whole, (_WIDE, high), interpolation=cv2.INTER_AREA))
+
+
+def _written(folder: Path, frames: Sequence[Image.Image], milliseconds: int) -> Path:
+    """The file of an animation."""
+    data, (first, *others) = io.BytesIO(), frames
+    first.save(data, "WEBP", save_all=True, append_images=others, duration=milliseconds, loop=0, quality=35)
     file = folder.resolve() / FILM_FILE
     write(file, data.getvalue())
     return file
