@@ -45,6 +45,7 @@ from adv_wrappers.victims import (
     load_victim,
     save_card,
 )
+from adv_wrappers.victims.hub import push_to_hub
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from adv_wrappers.wrappers.perturb_action import PerturbAction
 from adv_wrappers.wrappers.perturb_dynamics import PerturbDynamics
@@ -112,8 +113,8 @@ __all__ = [
     "ScheduleBudget", "ScheduleBudgetCallback", "SingleAgentEnv", "SmoothSchedule", "Sparse", "Strategic",
     "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate", "assert_robust", "backdoor_rate", "certify",
     "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_rllib", "from_sb3", "from_torchscript",
-    "imitate", "load_victim", "presets", "register", "report", "resilience", "robot_report", "robustness", "run",
-    "run_suite",
+    "imitate", "load_victim", "presets", "push_to_hub", "register", "report", "resilience", "robot_report",
+    "robustness", "run", "run_suite",
     "save_card", "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics", "train_opponent",
     "worst_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),

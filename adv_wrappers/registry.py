@@ -152,19 +152,20 @@ class VictimFiles(NamedTuple):
 
     Attributes:
         written: how the reference is written.
-        ends: how the name of a file ends; of a folder the name of a file in it.
+        ends: how the name of a file ends; of a folder the name of a file in it; None for files that are elsewhere.
         trust: whether such a file may hold code, which only ``trust=True`` runs.
         spaces: whether it knows its spaces; else commands give it those of their environment.
     """
 
     written: str
-    ends: str
+    ends: str | None
     trust: bool = False
     spaces: bool = True
 
 
 VICTIM_FILES = {
     "card": VictimFiles("card:FOLDER", "card.json"),
+    "hub": VictimFiles("hub:user/name@revision", None),
     "sb3": VictimFiles("sb3:FILE.zip", ".zip", trust=True),
     "rllib": VictimFiles("rllib:FOLDER", "rllib_checkpoint.json", trust=True),
     "rsl_rl": VictimFiles("rsl_rl:FILE.pt", ".pt"),

@@ -36,6 +36,7 @@ VICTIMS = {
     "from_sb3",
     "from_torchscript",
     "load_victim",
+    "push_to_hub",
     "save_card",
 }
 RUNS = {

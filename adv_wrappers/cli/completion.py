@@ -49,7 +49,8 @@ def complete_victim(*kinds: str) -> Complete:
     def complete(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
         kind, colon, path = text.partition(":")
         if colon and kind in kinds:
-            return [CompletionItem(f"{kind}:{found}") for found in _paths(path, VICTIM_FILES[kind].ends)]
+            ends = VICTIM_FILES[kind].ends
+            return [] if ends is None else [CompletionItem(f"{kind}:{found}") for found in _paths(path, ends)]
         return _items([*(f"zoo:{name}" for name in _zoo()), *(f"{kind}:" for kind in kinds)], text)
 
     return complete

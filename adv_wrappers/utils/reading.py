@@ -66,7 +66,8 @@ def most_numbers(max_bytes: int | None) -> int:
     return max(max_bytes or 0, MAX_BYTES) // 64
 
 
-def _check_size(size: int, max_bytes: int | None) -> None:
+def check_size(size: int, max_bytes: int | None) -> None:
+    """:class:`CardError` for more bytes than are read; ``max_bytes`` None is 256 MiB."""
     most = max_bytes or MAX_BYTES
     if size > most:
         raise CardError(f"{size} bytes, at most {most} are read (max_bytes= raises that)")
@@ -84,7 +85,7 @@ def read_bytes(path: str | Path, max_bytes: int | None = None, error: type[AdvWr
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
             raise CardError("expected a regular file")
-        _check_size(about.st_size, max_bytes)
+        check_size(about.st_size, max_bytes)
         return file.read(about.st_size)
 
 
@@ -98,7 +99,7 @@ def parse_json(
             ``max_bytes``, and for integers that no float can hold.
     """
     with decoding(where, error):
-        _check_size(16 * len(text), max_bytes)
+        check_size(16 * len(text), max_bytes)
         found = json.loads(text, parse_int=_integer)
         if not isinstance(found, dict):
             raise CardError(f"expected a JSON object, got {type(found).__name__}")
@@ -199,7 +200,7 @@ def check_zip(data: bytes, where: object, max_bytes: int | None = None) -> None:
 
 
 def _check_unpacked(infos: Collection[zipfile.ZipInfo], max_bytes: int | None) -> None:
-    _check_size(sum(info.file_size for info in infos), max_bytes)
+    check_size(sum(info.file_size for info in infos), max_bytes)
     for info in infos:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others are unpacked without bound
             raise CardError(f"{info.filename!r:.80} is compressed by method {info.compress_type}, not by deflation")

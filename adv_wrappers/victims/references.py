@@ -20,6 +20,7 @@ from adv_wrappers.utils.reading import check_max_bytes
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.victims.card import load_card
 from adv_wrappers.victims.carrl import LowerBound
+from adv_wrappers.victims.hub import fetch
 from adv_wrappers.victims.purified import Purified
 from adv_wrappers.victims.rllib import from_rllib
 from adv_wrappers.victims.robot_checkpoints import Library, load_checkpoint
@@ -99,6 +100,11 @@ def _card(ref: str, rest: str, how: _How) -> Victim:
     return load_card(rest, select=how.select, device=how.device, dtype=how.dtype, ref=ref, max_bytes=how.max_bytes)
 
 
+def _hub(ref: str, rest: str, how: _How) -> Victim:
+    folder, ref = fetch(rest, how.max_bytes)
+    return _card(ref, str(folder), how)
+
+
 def _sb3(ref: str, rest: str, how: _How) -> Victim:
     stats = how.stats
     path, marker, stated = rest.rpartition("?stats=")
@@ -152,6 +158,7 @@ _LOADERS: dict[str, Callable[[str, str, _How], Victim]] = {
     **_AROUND,
     "zoo": _zoo,
     "card": _card,
+    "hub": _hub,
     "sb3": _sb3,
     "rllib": _rllib,
     **{library: partial(_checkpoint, library) for library in get_args(Library)},
@@ -173,10 +180,12 @@ def load_victim(
     """The victim that a text names; a victim is returned as it is.
 
     Args:
-        ref: a victim, or ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER``, ``sb3:FILE.zip``,
-            ``sb3:FILE.zip?stats=FILE``, ``rllib:FOLDER`` (a checkpoint, see :func:`adv_wrappers.from_rllib`),
-            ``rsl_rl:FILE.pt`` or ``rl_games:FILE.pth``, with ``?activation=elu`` where no configuration lies near it
-            (see :func:`adv_wrappers.victims.robot_checkpoints.load_checkpoint`); or one around another:
+        ref: a victim, or ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER``, ``hub:user/name@revision``
+            (a card on the Hugging Face Hub, see :func:`adv_wrappers.push_to_hub`; the victim's ``ref`` names the
+            commit), ``sb3:FILE.zip``, ``sb3:FILE.zip?stats=FILE``, ``rllib:FOLDER`` (a checkpoint, see
+            :func:`adv_wrappers.from_rllib`), ``rsl_rl:FILE.pt`` or ``rl_games:FILE.pth``, with ``?activation=elu``
+            where no configuration lies near it (see
+            :func:`adv_wrappers.victims.robot_checkpoints.load_checkpoint`); or one around another:
             ``smoothed:REFERENCE?sigma=0.1&vote=5`` (``scale``, ``samples``, see
             :class:`adv_wrappers.victims.smoothed.Smoothed`), ``lower-bound:REFERENCE?eps=0.05`` (``scale``, ``method``,
             see :class:`adv_wrappers.victims.carrl.LowerBound`) and ``purified:REFERENCE?denoiser=FOLDER``

@@ -51,7 +51,7 @@ def test_victims_of_the_zoo_and_files(tmp_path: Path, monkeypatch: pytest.Monkey
     for name in ("runs/sac.zip", "runs/sac.txt", ".hidden.zip"):
         (tmp_path / name).write_text("")
     words = ["suite", "CartPole-v1", "--victim"]
-    kinds = ["card:", "onnx:", "rl_games:", "rllib:", "rsl_rl:", "sb3:", "torchscript:"]
+    kinds = ["card:", "hub:", "onnx:", "rl_games:", "rllib:", "rsl_rl:", "sb3:", "torchscript:"]
     assert completions(*words, "") == [*kinds, *(f"zoo:{name}" for name in zoo_names())]
     assert completions(*words, "zoo:cartpole-d") == ["zoo:cartpole-dqn"]
     assert completions(*words, "card:ru") == ["card:runs/"] and completions(*words, "card:runs/a") == [

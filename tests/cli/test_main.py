@@ -36,7 +36,7 @@ def invoke(*words: str):
         ([*EVALUATE[:2], "--victim", "onnx:a.onnx"], "onnx:a.onnx does not say what it returns: give --kind"),
         (
             [*EVALUATE[:2], "--victim", "nobody"],
-            "a victim is 'zoo:NAME', 'card:FOLDER', 'sb3:FILE.zip', 'rllib:FOLDER', "
+            "a victim is 'zoo:NAME', 'card:FOLDER', 'hub:user/name@revision', 'sb3:FILE.zip', 'rllib:FOLDER', "
             "'rsl_rl:FILE.pt' or 'rl_games:FILE.pth'",
         ),
         ([*SUITE, "--eps", "-1"], "--eps must be a finite number from 0"),
