@@ -53,6 +53,11 @@ def say(line: str, err: bool = False) -> None:
     click.echo(line, err=err or json_asked())
 
 
+def tell(sentence: str) -> None:
+    """Say on standard error what begins now, of a command that does one thing after another."""
+    click.echo(f"  {sentence}", err=True)
+
+
 def print_table(table: TextTable, rows: Iterable[Mapping[str, object]]) -> None:
     """Print a table as wide as the console with its notes and warnings, or its rows as JSON.
 

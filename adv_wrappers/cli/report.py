@@ -12,6 +12,7 @@ from adv_wrappers.cli.completion import complete_env_or_path
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import BEGAN, make_console
 from adv_wrappers.cli.options import KIND, TRUST_FILE, VICTIM_FILE, load_agent, repeated
+from adv_wrappers.cli.output import tell
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
 
@@ -57,7 +58,7 @@ def report_(sources: tuple[str, ...], minutes: float, out: Path | None, **given:
             minutes,
             out=folder,
             progress=move,
-            tell=lambda sentence: click.echo(f"  {sentence}", err=True),
+            tell=tell,
             command=shlex.join(words),
             began=BEGAN,
             **given,

@@ -12,7 +12,7 @@ from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import main
 from adv_wrappers.cli.options import FOLDER, Text
-from adv_wrappers.cli.output import print_table
+from adv_wrappers.cli.output import print_table, tell
 from adv_wrappers.cli.signatures import command
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.object_by_name import object_by_name
@@ -54,7 +54,7 @@ def add_(victim: str, store: Path, name: str | None, minutes: float, dry_run: bo
         print_table(replace(table, notes=(*table.notes, whole)), (part.to_dict() for part in cost.parts))
         return
     with resumable(store / name):
-        entry = add_submission(agent, store / name, minutes, lambda sentence: click.echo(f"  {sentence}", err=True))
+        entry = add_submission(agent, store / name, minutes, tell)
     clean, worst = entry.clean, entry.strongest
     assert clean is not None
     left = f"{worst[0]} leaves {worst[1].mean:.4g}" if worst else "no attack fitted into the time"
@@ -86,7 +86,7 @@ def attack_(
         store / name,
         attack,
         label=label,
-        tell=lambda sentence: click.echo(f"  {sentence}", err=True),
+        tell=tell,
         **given,
     )
     found, worst = entry.attacks[label], entry.strongest

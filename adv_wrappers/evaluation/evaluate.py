@@ -153,17 +153,17 @@ def evaluate(
     if isinstance(minimum, str) and not any(is_worst_action(stack, victim) for stack in stacks):
         stacks.insert(1, worst_action(victim))
     with closing(Evaluator(victim, Environment.of(env, victim, env_kwargs, make), stacks, how)) as evaluator:
-        return play_missing(evaluator, {}, minimum=minimum, progress=progress, out=out, resume=resume, workers=workers)
+        return play_missing(evaluator, minimum=minimum, progress=progress, out=out, resume=resume, workers=workers)
 
 
 def play_missing(
     evaluator: Evaluator,
-    rows: dict[int, Row],
+    rows: dict[int, Row] | None = None,
     *,
     minimum: float | str | None = None,
     progress: Progress | None = None,
     out: str | Path | None = None,
-    resume: bool = False,
+    resume: bool = True,
     workers: int = 1,
 ) -> Report:
     """Play the cells of an evaluation that have no row yet.
@@ -171,12 +171,13 @@ def play_missing(
     Args:
         evaluator: the evaluator.
         rows: by index of the cell, the rows that are known; those of ``out`` and those that are played are added.
-        minimum, progress, out, resume, workers: as for :func:`evaluate`.
+        minimum, progress, out, workers: as for :func:`evaluate`.
+        resume: whether rows that ``out`` holds are known too.
 
     Returns:
         The report of all rows.
     """
-    stacks = evaluator.stacks
+    stacks, rows = evaluator.stacks, {} if rows is None else rows
 
     def move(i: int, finished: int) -> None:
         if progress is not None:

@@ -164,7 +164,7 @@ class RobustnessCallback(BaseCallback):
     def _evaluate(self) -> None:
         steps, started = int(self.model.num_timesteps), time.perf_counter()
         with untouched_random_state():
-            self.report = play_missing(self._evaluator(), {}, out=self.out)
+            self.report = play_missing(self._evaluator(), out=self.out, resume=False)
         self.seconds += time.perf_counter() - started
         self._next, self._last = (steps // self.every + 1) * self.every, steps
         rows = [_row(steps, row) for row in self.report.threats]

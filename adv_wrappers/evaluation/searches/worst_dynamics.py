@@ -192,8 +192,7 @@ class _ParameterSearch:
         return Evaluator(self.victim, self.environment, stacks, self.episodes, self.player)
 
     def _played(self, evaluator: Evaluator, rows: dict[int, Row]) -> dict[int, Row]:
-        resume = self.how_kept["out"] is not None
-        play_missing(evaluator, rows, resume=resume, **self.how_kept)  # type: ignore[arg-type]
+        play_missing(evaluator, rows, **self.how_kept)  # type: ignore[arg-type]
         return rows
 
     def play(self, points: Floats) -> list[float | None]:

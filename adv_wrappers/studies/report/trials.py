@@ -254,7 +254,7 @@ class TrialPlayer:
     def _play(self, evaluator: Evaluator, progress: Progress | None) -> dict[int, Row]:
         """The rows of an evaluator, whose first is that without an attack; those of the folder are not played again."""
         rows = {i: row for i, row in self._rows.items() if i == 0}
-        play_missing(evaluator, rows, progress=progress, out=self.out, resume=True, workers=self._workers)
+        play_missing(evaluator, rows, progress=progress, out=self.out, workers=self._workers)
         self._rows[0] = rows[0]
         return rows
 

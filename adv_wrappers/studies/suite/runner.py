@@ -187,7 +187,7 @@ def play_suite(
         opened = Evaluator(victim, setting.environment, [CLEAN_RUN, *stacks], setting.scored_episodes)
         with held(part), closing(opened) as evaluator:
             told = _named_progress(progress, evaluator, names, on)
-            return play_missing(evaluator, {}, progress=told, out=part, resume=folder is not None, workers=workers)
+            return play_missing(evaluator, progress=told, out=part, workers=workers)
 
     made |= {one.name: one.attack(setting) for one in entries if not one.per_episodes}
     scored = evaluate_all(entries, setting, "")
