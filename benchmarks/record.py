@@ -169,8 +169,8 @@ def releases() -> dict[str, str]:
 
 def other_releases() -> list[str]:
     """Which releases are not those that were recorded with."""
-    return [f"{name} {was}, here {releases().get(name)}" for name, was in stored("releases").items()
-            if releases().get(name) != was]  # fmt: skip
+    here = releases()
+    return [f"{name} {was}, here {here.get(name)}" for name, was in stored("releases").items() if here.get(name) != was]
 
 
 def exceptions() -> dict[str, str]:

@@ -9,10 +9,11 @@ import pytest
 from benchmarks import record
 from tests.every_case import every_case
 
+OTHER = record.other_releases()
 SLOW = {"certificates", "evaluation", "searches", "trainings"}  # parts of a second or more
 
 
-@pytest.mark.skipif(bool(record.other_releases()), reason=f"recorded with {'; '.join(record.other_releases())}")
+@pytest.mark.skipif(bool(OTHER), reason=f"recorded with {'; '.join(OTHER)}")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "section",

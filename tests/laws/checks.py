@@ -230,25 +230,26 @@ def adversary_for(space: Any, actor: Any, recurrent: bool = False) -> str:
 
 def fitting(case: Case) -> tuple[str, ...]:
     """The budgets under which a preset works on a rig; none if its victim is of the wrong kind."""
+    return tuple(name for name in BUDGETS if fits(case, name))
+
+
+def fits(case: Case, budget: str) -> bool:
+    """Whether a preset works on a rig under a budget."""
     shared = case.rig is RIGS.get(case.rig.name)  # and so what fits stays what it is
-    key = type(case), case.preset, case.rig.name
-    if shared and key in _fitting:
-        return _fitting[key]
-    found = []
-    for name in BUDGETS:
-        if case.on == "reward" and name in ("scaled", "sparse"):  # which leave the first of its numbers alone
-            continue
-        try:
-            case.threat(name)
-        except AdvWrappersError:
-            continue
-        found.append(name)
+    key = type(case), case.preset, case.rig.name, budget
+    if shared and key in _fits:
+        return _fits[key]
+    try:
+        case.threat(budget)
+        fit = case.on != "reward" or budget not in ("scaled", "sparse")  # which leave the first of its numbers alone
+    except AdvWrappersError:
+        fit = False
     if shared:
-        _fitting[key] = tuple(found)
-    return tuple(found)
+        _fits[key] = fit
+    return fit
 
 
-_fitting: dict[Any, tuple[str, ...]] = {}
+_fits: dict[Any, bool] = {}
 
 
 def cases(on: str | None = None, rigs: int | None = None) -> list[Case]:
@@ -265,7 +266,7 @@ def cases(on: str | None = None, rigs: int | None = None) -> list[Case]:
     for turn, (preset, entry) in enumerate(adv.presets.items()):
         fit = [rig for rig in RIGS.values() if rig.parameters == (entry.on == "dynamics")]
         fit = [RIGS["q"], RIGS["mean"]] if entry.on == "reward" else fit  # whose observations say nothing of rewards
-        found = [case for rig in fit if fitting(case := Case(preset, rig))]
+        found = [case for rig in fit if any(fits(case := Case(preset, rig), budget) for budget in BUDGETS)]
         assert found, f"no rig fits the preset {preset!r}: add a victim to tests/rigs.py"
         found.sort(key=lambda case: _RANK.index(case.rig.name))
         if rigs is None:
