@@ -234,12 +234,18 @@ def recurrent(path, names, rows="B", layers=True, ends="logits"):
     return saved(path, {seen: [rows, 4], before: sizes}, nodes, returned, weights)
 
 
+NAMES = ("obs", "h_in", "h_out"), ("x", "state_in_0", "state_out_0"), ("seen", "1", "2")
+
+
 @pytest.mark.parametrize(
-    "names", [("obs", "h_in", "h_out"), ("x", "state_in_0", "state_out_0"), ("seen", "1", "2")], ids=str
-)
-@pytest.mark.parametrize(("rows", "layers"), [("B", True), ("B", False), (1, True), (1, False), (2, True)])
-@pytest.mark.parametrize("ends", ["logits", "action"])
-def test_hidden_states(tmp_path, names, rows, layers, ends, differentiable):
+    ("rows", "layers", "names", "ends"),
+    [
+        ("B", True, NAMES[0], "logits"), ("B", False, NAMES[1], "action"), (1, True, NAMES[2], "action"),
+        (1, False, NAMES[0], "logits"), (2, True, NAMES[1], "logits"), (2, True, NAMES[2], "action"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_hidden_states(tmp_path, rows, layers, names, ends, differentiable):
     victim = adv.from_onnx(recurrent(tmp_path / "a.onnx", names, rows, layers, ends), SEEN, TWO, ends)
     assert victim.recurrent
     state, hidden = victim.initial_state(5), np.zeros((5, 3))

@@ -185,12 +185,10 @@ NO_ROWS = {
     "Softmax", "Clip", "Where", "logic", "Sub", "Div turned", "normaliser", "MatMul", "MatMul and a bias", "Slice",
     "Split", "Concat", "LayerNormalization", "Transpose all", "Reshape",
 }  # fmt: skip
+# for any number of rows and for one take turns, where a graph can be both
 PLACES = [
-    (name, rows)
-    for name in CASES
-    for rows in [("B",), (1,), ()]
-    if (rows != ("B",) or name not in {*ONE_ROW, *UNARY}) and (rows or name in NO_ROWS)
-]
+    (name, ("B",) if turn % 2 and name not in {*ONE_ROW, *UNARY} else (1,)) for turn, name in enumerate(CASES)
+] + [(name, ()) for name in CASES if name in NO_ROWS]
 
 
 def case(path, name, rows, dtype=np.float32):
