@@ -15,7 +15,7 @@ from adv_wrappers.studies.run_time import estimate
 from adv_wrappers.studies.suite.attack_lists import SUITES
 from tests.evaluation.agents import make_short, short
 from tests.studies.test_runner import DQN, SHORT, failing
-from tests.training.test_one_critic import Toy, toy_victim
+from tests.training.toys import Toy, toy_victim
 
 PLAN = Plan.of(
     victims=[DQN], environments=[SHORT], threats=["noise", "pgd"], budgets=["eps=0.1", "eps=0.2"], seeds=range(5),

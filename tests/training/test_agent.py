@@ -212,7 +212,7 @@ def best_of(rows):
     return found
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("clean", "best", "words"),
     [
         ([-150.0, -140.0], 1, "it earned -101.7 as the agent that it began with, and earns -140.0 now"),
@@ -293,7 +293,7 @@ def test_what_is_kept_in_the_budget_itself_counts_first():
     assert best_of(found) == [0, 1, 2, 2, 2]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("clean", "returns", "lost"),
     [(500, [9, 10, 8, 9], True), (-80, [-500] * 4, True), (500, [500] * 4, False), (9, [9, 8, 9, 8], False),
      (500, [9, 400, 20, 300], False), (500, [9, 9], False), (0, [-21] * 4, True), (250, [-600, -400, -90], False)],
@@ -450,14 +450,6 @@ def test_one_log_a_side(tmp_path):
     train_agent("CartPole-v1", "sa-rl", 0.05, 256, tensorboard=tmp_path, **{**SMALL, "phase": 64})
     assert sorted(path.parent.name for path in tmp_path.rglob("events.*")) == ["adversary_0", "agent_0"]
     assert threading.active_count() == before
-
-
-def test_the_same_seed_is_the_same_training():
-    short = {**SMALL, "checks": 1, "episodes": 1}
-    one, same, other = (
-        train_agent("CartPole-v1", "pa-ad", 0.05, 64, seed=seed, **short).victim.fingerprint() for seed in (0, 0, 1)
-    )
-    assert one == same != other
 
 
 @pytest.mark.parametrize("ref", ["zoo:hopper-ppo", "zoo:cartpole-a2c"])

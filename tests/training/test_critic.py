@@ -14,7 +14,7 @@ from adv_wrappers.training.critic import CRITIC_GRID, SMALL, scan_critics, train
 from adv_wrappers.victims.saved_networks import Critic
 from tests.core.helpers import actor, mlp
 from tests.every_case import every_case
-from tests.training.test_one_critic import Toy, Unplayed, toy_victim
+from tests.training.toys import Toy, Unplayed, toy_victim
 
 
 @pytest.fixture(autouse=True)

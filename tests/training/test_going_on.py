@@ -11,16 +11,17 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training.agent import train_agent
-from tests.training.defences.test_radial import Reach
+from tests.training.defences.toys import Reach
 
 SMALL = {"eps": 0.05, "steps": 128, "num_envs": 4, "phase": 32, "checks": 4, "episodes": 2}
 ROLLOUTS = {"n_steps": 8, "n_epochs": 1}
 REPLAY = {"learning_starts": 16, "batch_size": 16, "policy_kwargs": {"net_arch": [16]}}
+BRIEF = {"env_kwargs": {"max_episode_steps": 20}}
 TRAININGS: dict[str, dict[str, Any]] = {
-    "adversary": {"adversary": "sa-rl", "settings": ROLLOUTS, "adversary_settings": ROLLOUTS},
-    "dqn": {"algorithm": "dqn", "robust": "radial", "settings": REPLAY},
-    "td3": {"env": "Pendulum-v1", "algorithm": "td3", "robust": "sa", "settings": REPLAY},
-    "wocar": {"robust": "wocar", "settings": ROLLOUTS},
+    "adversary": {"adversary": "sa-rl", "settings": ROLLOUTS, "adversary_settings": ROLLOUTS, **BRIEF},
+    "dqn": {"algorithm": "dqn", "robust": "radial", "settings": REPLAY, **BRIEF},
+    "td3": {"env": "Pendulum-v1", "algorithm": "td3", "robust": "sa", "settings": REPLAY, **BRIEF},
+    "wocar": {"robust": "wocar", "settings": ROLLOUTS, **BRIEF},
     "wocar-of-boxes": {"env": Reach, "robust": "wocar", "settings": ROLLOUTS},
 }
 

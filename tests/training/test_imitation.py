@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -18,50 +17,13 @@ from adv_wrappers.errors import AdvWrappersError, BudgetError, CardError, ValueR
 from adv_wrappers.training.folder import TrainingFolder
 from adv_wrappers.training.imitation import QUERIES, SOURCES
 from tests.every_case import every_case
+from tests.training.toys import POINT, TWO, Alternating, Plane, Rule
 
 # its environments and agents are functions, which folders cannot tell apart
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a function:RuntimeWarning")
 
-SEEN, TWO = spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Discrete(2)
 TINY = {"queries": 300, "rounds": 2, "hidden": (8,), "epochs": 1, "episodes": 1, "threats": ["fgsm:eps=0.2"]}
 GRID = torch.cartesian_prod(torch.linspace(-2, 2, 5), torch.linspace(-2, 2, 5))
-
-
-class Plane(gym.Env):
-    """A point in the plane that an action pushes up or down, seven steps long; it keeps the seeds that it was given."""
-
-    seeds: list[int] = []  # noqa: RUF012 - of all environments
-
-    def __init__(self, action_space: spaces.Space | None = None, observation_space: spaces.Space = SEEN) -> None:
-        self.observation_space, self.action_space = observation_space, action_space or TWO
-
-    def _see(self):
-        return self.point.astype(np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        if seed is not None:
-            Plane.seeds.append(seed)
-        self.point, self.t = self.np_random.normal(size=2), 0
-        return self._see(), {}
-
-    def step(self, action):
-        push = float(np.asarray(action).reshape(-1)[0])
-        self.point = 0.9 * self.point + [0.1, push - 0.5] + self.np_random.normal(size=2) * 0.3
-        self.t += 1
-        return self._see(), 1.0, self.t == 7, False, {}
-
-
-class Rule:
-    """A black box that counts the observations that it was asked about."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def __call__(self, obs):
-        assert isinstance(obs, np.ndarray)
-        self.asked += len(obs)
-        return (obs[:, 1] > 0.3 * obs[:, 0]).astype(np.int64)
 
 
 @pytest.fixture
@@ -71,7 +33,7 @@ def rule():
 
 @pytest.fixture
 def victim(rule):
-    found = adv.from_module(rule, SEEN, TWO, "action")
+    found = adv.from_module(rule, POINT, TWO, "action")
     rule.asked = 0
     return found
 
@@ -125,7 +87,7 @@ def test_cloning_alone(victim):
 
 def test_the_default_attacks_are_those_of_the_actions():
     box = spaces.Box(-1, 1, (1,), np.float32)
-    victim = adv.from_module(lambda o: torch.tanh(o[:, :1]), SEEN, box, "mean")
+    victim = adv.from_module(lambda o: torch.tanh(o[:, :1]), POINT, box, "mean")
     found = imitate(victim, lambda: Plane(box), 200, rounds=1, epochs=2, episodes=1, hidden=[8])
     assert found.rounds[1]["threat"] == "max-diff:eps=0.05,scale=victim" and found.victim.kind == "mean"
     assert found.victim.clip
@@ -204,7 +166,7 @@ def test_a_victim_that_samples_is_asked_for_what_it_plays():
     """Of a coin that shows heads at three of four tosses, the surrogate learns the side."""
     victim = adv.from_module(
         lambda o: torch.tensor([0.0, np.log(3.0)]).expand(len(o), 2) + 0 * o[:, :1],
-        SEEN,
+        POINT,
         TWO,
         "logits",
         select="sample",
@@ -213,21 +175,14 @@ def test_a_victim_that_samples_is_asked_for_what_it_plays():
     assert found.agreement == pytest.approx(0.75, abs=0.2) and found.victim.select == "mode"
 
 
-class Alternating(torch.nn.Module):
-    """Acts by the parity of the step, which only its hidden state knows."""
-
-    def forward(self, obs, state):
-        return torch.stack([state, 1 - state], -1) + 0 * obs, 1 - state
-
-
 def test_a_recurrent_victim_is_not_asked_at_random_points():
-    victim = adv.from_module(Alternating(), SEEN, TWO, "logits", initial_state=torch.zeros)
+    victim = adv.from_module(Alternating(), POINT, TWO, "logits", initial_state=torch.zeros)
     assert imitate(victim, Plane, **TINY).rounds[-1]["nearby"] == 0
 
 
 def test_a_space_that_starts_elsewhere():
     space = spaces.Discrete(2, start=1)
-    victim = adv.from_module(lambda o: (o[:, 1] > 0).astype(int) + 1, SEEN, space, "action")
+    victim = adv.from_module(lambda o: (o[:, 1] > 0).astype(int) + 1, POINT, space, "action")
     found = imitate(victim, lambda: Plane(space), **TINY)
     assert found.victim.act_on(np.zeros((1, 2), np.float32))[0] in (1, 2)
 
@@ -270,11 +225,11 @@ def test_victims_and_spaces_that_do_not_fit(tmp_path, victim):
         imitate(pixels, lambda: Unplayed(None, image), **TINY)
     many = spaces.MultiDiscrete([2, 2])
     with pytest.raises(VictimError, match="takes Discrete actions or a Box of one dimension, got MultiDiscrete"):
-        imitate(adv.from_module(torch.nn.Linear(2, 4), SEEN, many, "logits"), lambda: Unplayed(many), **TINY)
+        imitate(adv.from_module(torch.nn.Linear(2, 4), POINT, many, "logits"), lambda: Unplayed(many), **TINY)
     late = spaces.Discrete(2, start=1)
     with pytest.raises(VictimError, match="a card holds actions of a Discrete that starts at 0"):
         imitate(
-            adv.from_module(torch.nn.Linear(2, 2), SEEN, late, "q"), lambda: Unplayed(late), **TINY, out=tmp_path / "a"
+            adv.from_module(torch.nn.Linear(2, 2), POINT, late, "q"), lambda: Unplayed(late), **TINY, out=tmp_path / "a"
         )
     assert not (tmp_path / "a").exists()
 

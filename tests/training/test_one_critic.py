@@ -26,47 +26,12 @@ from adv_wrappers.training.folder import described_victim
 from adv_wrappers.victims.saved_networks import Critic
 from tests.core.helpers import actor, chooser, linear, mlp, randn
 from tests.every_case import every_case
+from tests.training.toys import ACTED, SEEN, Toy, Unplayed, toy_victim
 
 # its environments and agents are functions, which folders cannot tell apart
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a function:RuntimeWarning")
 
 ZOO = Path(adv.__file__).parent / "zoo"
-SEEN, ACTED = spaces.Box(-np.inf, np.inf, (2,), np.float64), spaces.Box(-2.0, 2.0, (1,), np.float32)
-
-
-class Toy(gym.Env):
-    """States that nothing changes, uniform in [-1, 1]^2, and a reward of ``1 + a s_0``.
-
-    Cut short every second step, ``Q(s, a) = 1 + a s_0 + gamma E[reward] / (1 - gamma)``; where every step is the last
-    one (``ends``), ``Q(s, a) = 1 + a s_0``.
-    """
-
-    def __init__(self, ends: bool = False) -> None:
-        self.observation_space, self.action_space, self.ends = SEEN, ACTED, ends
-
-    def _see(self):
-        self.seen = self.np_random.uniform(-1, 1, 2)
-        return self.seen
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self._see(), {}
-
-    def step(self, action):
-        self.t += 1
-        reward = 1.0 + float(action[0]) * self.seen[0]
-        return self._see(), reward, self.ends, not self.ends and self.t % 2 == 0, {}
-
-
-class Unplayed(Toy):
-    """The toy, which nobody may play."""
-
-    def __init__(self, config: object = None) -> None:
-        super().__init__()
-
-    def step(self, action):
-        raise AssertionError("something was spent")
 
 
 class Clock(gym.Env):
@@ -84,11 +49,6 @@ class Clock(gym.Env):
         odd = self.number % 2 == 1
         end = odd and self.t == 3, not odd and self.t == 2
         return np.array([self.number, self.t], np.float64), float(self.t), *end, {}
-
-
-def toy_victim(weight=((0.5, 0.0),), **more):
-    """Does half of the state's first feature; deterministic, so that noise explores."""
-    return from_module(linear(torch.tensor(weight, dtype=torch.float64)), SEEN, ACTED, "mean", **more)
 
 
 def actions_of(critic, s0, choices=(-1.0, 0.0, 1.0)):

@@ -12,7 +12,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.training import imitation
 from adv_wrappers.training.imitation import NEARBY, Labels, ask, ask_nearby, episode_seeds
-from tests.training.test_imitation import SEEN, TWO, Alternating, Plane, Rule
+from tests.training.toys import POINT, TWO, Alternating, Plane, Rule
 
 
 def test_seeds_of_trainings_are_even_and_those_of_tests_odd():
@@ -22,7 +22,7 @@ def test_seeds_of_trainings_are_even_and_those_of_tests_odd():
 
 
 def test_a_recurrent_victim_keeps_its_state():
-    victim = adv.from_module(Alternating(), SEEN, TWO, "logits", initial_state=torch.zeros)
+    victim = adv.from_module(Alternating(), POINT, TWO, "logits", initial_state=torch.zeros)
     labels = ask(victim, Plane, episode_seeds([0], False), count=14)
     assert labels.actions.tolist() == [1, 0, 1, 0, 1, 0, 1] * 2
 
@@ -30,7 +30,7 @@ def test_a_recurrent_victim_keeps_its_state():
 @pytest.mark.parametrize("count", [19, 20, 21])
 def test_several_rows_ask_no_more_than_they_may(count, monkeypatch):
     rule = Rule()
-    victim = adv.from_module(rule, SEEN, TWO, "action")
+    victim = adv.from_module(rule, POINT, TWO, "action")
     rule.asked = 0
     monkeypatch.setattr(imitation, "_LENGTH", 5)
     labels = ask(victim, Plane, episode_seeds([0], False), count=count)

@@ -41,10 +41,11 @@ def test_every_training_comes_before_one_comes_again(ref: str) -> None:
 
 
 def test_a_card_says_what_the_agent_has_behind_it(tmp_path: Path) -> None:
-    adv.train_agent("CartPole-v1", robust="wocar", eps=0.1, victim="zoo:cartpole-a2c", out=tmp_path / "a", **SMALL)
+    small = {**SMALL, "env_kwargs": {"max_episode_steps": 20}}
+    adv.train_agent("CartPole-v1", robust="wocar", eps=0.1, victim="zoo:cartpole-a2c", out=tmp_path / "a", **small)
     found = advised_training(adv.load_victim(f"card:{tmp_path / 'a'}"))
     assert (found.by, found.tried, found.most, found.begins_with) == ("sa", ("wocar",), None, "")
-    second = adv.train_agent("CartPole-v1", "pa-ad", 0.1, victim=f"card:{tmp_path / 'a'}", out=tmp_path / "b", **SMALL)
+    second = adv.train_agent("CartPole-v1", "pa-ad", 0.1, victim=f"card:{tmp_path / 'a'}", out=tmp_path / "b", **small)
     assert advised_training(second.victim).tried == ("wocar", "pa-ad")
 
 

@@ -15,7 +15,7 @@ from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, VictimErro
 from adv_wrappers.studies import AttackSetting, Entry, MadeAttack
 from tests.evaluation.agents import Film, balancing, watcher
 from tests.every_case import every_case
-from tests.training.test_one_critic import Toy, toy_victim
+from tests.training.toys import Toy, toy_victim
 
 
 def no_reason(setting):

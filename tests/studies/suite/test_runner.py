@@ -30,7 +30,7 @@ from adv_wrappers.training.folder import read_record
 from tests.evaluation.agents import Film, balancing, make_short, short, uncopied, watcher
 from tests.evaluation.masked import saturated, straight_through
 from tests.every_case import every_case
-from tests.training.test_one_critic import Toy, toy_victim
+from tests.training.toys import Toy, toy_victim
 
 pytest.importorskip("stable_baselines3")
 
@@ -701,7 +701,7 @@ def test_a_place_without_sb3_is_told_what_to_install(monkeypatch):
         monkeypatch.delitem(sys.modules, name)  # which may hold names of it already
     with pytest.raises(adv.AdvWrappersError, match=r"pip install 'adv_wrappers\[sb3\]'"):
         standard(balancing(), Unplayed, 0.05)
-    report = standard(balancing(), "CartPole-v1", 0.05, attacks=("noise", "max-diff"), episodes=1)
+    report = standard(balancing(), short, 0.05, attacks=("noise", "max-diff"), episodes=1)
     assert report.attacks == ("noise", "max-diff")
     report = run_suite("everything", balancing(), short, 0.05, attacks=("noise", "timed-max-diff"), episodes=1)
     assert report.attacks == ("noise",) and "train=True" in report.left_out["timed-max-diff"]

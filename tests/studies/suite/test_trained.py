@@ -14,7 +14,7 @@ from adv_wrappers.studies.suite.attack_lists import LEARNED, entry_named
 from adv_wrappers.training.folder import read_record
 from tests.evaluation.agents import Film, balancing, watcher
 from tests.studies.suite.test_untrained import brief
-from tests.training.test_one_critic import Toy, toy_victim
+from tests.training.toys import Toy, toy_victim
 
 pytest.importorskip("stable_baselines3")
 

@@ -13,7 +13,7 @@ from adv_wrappers.environments.environment import Environment
 from adv_wrappers.studies import SUITES, AttackSetting, run_suite
 from adv_wrappers.studies.suite.attack_lists import entry_named
 from tests.evaluation.agents import Film, balancing, watcher
-from tests.training.test_one_critic import Toy, toy_victim
+from tests.training.toys import Toy, toy_victim
 
 NEW = [
     "square", "hop-skip-jump", "lower-bound-pgd", "flip", "max-worst", "min-value", "min-played-q", "carlini-wagner",

@@ -13,7 +13,7 @@ from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.car import CarDQN, largest_error
 from adv_wrappers.training.dqn import error
 from tests.every_case import every_case
-from tests.training.defences.test_robust_dqn import SMALL, lines, made, random_batch
+from tests.training.defences.dqn_toys import SMALL, lines, made, random_batch
 
 
 def boxed(bounds):

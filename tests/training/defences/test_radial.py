@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,7 +19,7 @@ from adv_wrappers.networks.tracing import layers_in_order
 pytest.importorskip("stable_baselines3")
 
 from torch import nn
-from torch.distributions import Categorical, Normal, kl_divergence
+from torch.distributions import kl_divergence
 from torch.nn import functional
 
 from adv_wrappers.bounds.interval_bounds import interval
@@ -28,7 +27,7 @@ from adv_wrappers.core.training_schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.training.agent import AGENT_ALGORITHMS, algorithm_settings, make_agent, train_agent
 from adv_wrappers.training.algorithms import Training
-from adv_wrappers.training.defences.base import PolicyBatch, langevin_ascent
+from adv_wrappers.training.defences.base import langevin_ascent
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy, image_bounds
 from adv_wrappers.training.defences.radial import Radial
 from adv_wrappers.training.defences.robust_ppo import make_robust
@@ -36,98 +35,17 @@ from adv_wrappers.training.defences.sa import SARegularizer
 from adv_wrappers.training.sb3_conversion import live_victim, update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 from tests.every_case import every_case
-
-SMALL: dict[str, Any] = {
-    "steps": 128, "num_envs": 4, "checks": 2, "episodes": 2,
-    "settings": {"n_steps": 16, "n_epochs": 1, "batch_size": 32},
-}  # fmt: skip
-
-
-class Reach(gym.Env):
-    """Four features, two numbers to act with, eight steps an episode."""
-
-    observation_space = spaces.Box(-3.0, 3.0, (4,), np.float32)
-    action_space: spaces.Space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self._seen(), {}
-
-    def _seen(self):
-        return self.np_random.uniform(-3, 3, 4).astype(np.float32)
-
-    def step(self, action):
-        self.t += 1
-        return self._seen(), float(np.sum(action)), False, self.t == 8, {}
-
-
-class Pictures(Reach):
-    """Two frames of 36 x 36 pixels; the third of three actions pays, and costs now and then."""
-
-    observation_space = spaces.Box(0, 255, (2, 36, 36), np.uint8)
-    action_space = spaces.Discrete(3)
-
-    def _seen(self):
-        return self.np_random.integers(0, 256, (2, 36, 36), dtype=np.uint8)
-
-    def step(self, action):
-        obs, _, terminated, truncated, info = super().step(0)
-        return obs, 5.0 if action == 2 else -3.0, terminated, truncated, info
-
-
-def bounded(env, budget, algorithm="ppo", **settings):
-    """A new model, its bounds, and a batch of observations as its rollout buffer would hold them."""
-    vector = gym.vector.SyncVectorEnv([env] * 2, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
-    images = len(vector.single_observation_space.shape) == 3
-    every = algorithm_settings(AGENT_ALGORITHMS[algorithm], 2, {"n_steps": 8, **settings}, None, images=images)
-    training = Training(64, algorithm, 2, 1, 1, 0, every, "cpu")
-    model = make_agent(vector, training, None, None, method=Radial())
-    normal = model.get_vec_normalize_env()
-    if normal.norm_obs:
-        normal.obs_rms.mean, normal.obs_rms.var = np.linspace(-1, 1, 4), np.linspace(0.5, 4, 4)
-    with torch.no_grad():  # a new policy answers the same everywhere
-        model.policy.action_net.weight.mul_(100)
-    policy = BoundedPolicy(model, live_victim(model, "mode"), budget)
-    return model, policy, torch.as_tensor(normal.normalize_obs(np.stack([env()._seen_at(i) for i in range(16)])))
-
-
-@pytest.fixture(autouse=True)
-def seen_at(monkeypatch):
-    """Observations by their number."""
-
-    def draw(self, i):
-        self._np_random = np.random.default_rng(i)
-        return self._seen()
-
-    monkeypatch.setattr(Reach, "_seen_at", draw, raising=False)
-
-
-class Choose(Reach):
-    """As :class:`Reach`, with three actions."""
-
-    action_space = spaces.Discrete(3)
-
-
-def points(policy, x, share, count=40):
-    """Points of the boxes: corners, and random ones."""
-    low, high = policy.boxes(x, share)
-    generator = torch.Generator().manual_seed(0)
-    for i in range(count):
-        u = torch.rand(low.shape, generator=generator)
-        yield low + (high - low) * (u.round() if i % 2 else u)
-
-
-def distribution(policy, y):
-    out = policy.net(y)
-    if policy.count:
-        return Categorical(logits=out)
-    mean, log_std = out.chunk(2, -1)
-    return Normal(mean, log_std.exp())
-
-
-def total(value):
-    return value.sum(-1) if value.dim() > 1 else value
+from tests.training.defences.toys import (
+    SMALL,
+    Choose,
+    Pictures,
+    Reach,
+    batch_of,
+    bounded,
+    distribution,
+    points,
+    total,
+)
 
 
 @pytest.mark.parametrize("env", [Choose, Reach])
@@ -179,15 +97,6 @@ def test_a_budget_in_the_victims_unit_follows_the_normaliser():
         update_normaliser(policy.victim, normal)
         low, high = policy.boxes(torch.zeros(3, 4), 1.0)  # in the middle of the space, which clips none
         torch.testing.assert_close((high - low) / 2, torch.as_tensor(0.1 * std, dtype=torch.float32).expand(3, 4))
-
-
-def batch_of(policy, x, clip, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    advantages = torch.randn(len(x), generator=generator)
-    actions = distribution(policy, policy.observed(x)).sample()
-    log_prob = total(distribution(policy, policy.observed(x)).log_prob(actions))
-    old = (log_prob + 0.2 * torch.randn(len(x), generator=generator)).detach()
-    return PolicyBatch(x, actions, advantages, log_prob, old, clip)
 
 
 @pytest.mark.parametrize("env", [Choose, Reach])
@@ -379,7 +288,7 @@ def test_an_agent_on_images_trains_from_scratch_and_from_a_victim(tmp_path):
     small = {**SMALL, "steps": 64, "settings": {"n_steps": 8, "n_epochs": 1}}
     first = train_agent(Pictures, None, rewards="clipped", out=tmp_path, **small)
     victim = adv.load_victim(f"card:{tmp_path}")
-    obs = torch.as_tensor(np.stack([Pictures()._seen_at(i) for i in range(4)]))
+    obs = torch.as_tensor(np.stack([Pictures().seen_at(i) for i in range(4)]))
     torch.testing.assert_close(victim.params(obs), first.victim.params(obs))
     rate = {**small, "settings": {**small["settings"], "learning_rate": 0.0}}
     same = train_agent(Pictures, eps=1, victim=victim, robust=Radial(eps=1.0, imitate=0.5), **rate)

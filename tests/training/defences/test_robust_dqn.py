@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -26,34 +24,10 @@ from adv_wrappers.training.defences.radial import Radial, RadialDQN, equation_5,
 from adv_wrappers.training.defences.robust_dqn import RobustDQN
 from adv_wrappers.training.defences.robust_ppo import make_robust
 from adv_wrappers.training.defences.sa import SADQN, hinge
-from adv_wrappers.training.dqn import PrioritizedDQN, QBatch, error
+from adv_wrappers.training.dqn import PrioritizedDQN, error
 from adv_wrappers.training.sb3_conversion import live_victim
 from tests.every_case import every_case
-
-SMALL: dict[str, Any] = {
-    "num_envs": 4, "checks": 2, "episodes": 2,
-    "settings": {"learning_starts": 32, "batch_size": 16, "policy_kwargs": {"net_arch": [16]}},
-}  # fmt: skip
-
-
-def lines(weights, biases):
-    """A network of one linear layer, as the losses see it."""
-    layer = nn.Linear(len(weights[0]), len(weights))
-    with torch.no_grad():
-        layer.weight.copy_(torch.tensor(weights))
-        layer.bias.copy_(torch.tensor(biases))
-    return SimpleNamespace(net=nn.Sequential(layer), count=len(weights))
-
-
-def made(bounds, x, actions, target):
-    return QBatch(x, bounds.net(x), torch.tensor(actions), torch.tensor(target))
-
-
-def random_batch(seed, rows=64, count=3):
-    torch.manual_seed(seed)
-    net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, count)).double()
-    x, bounds = torch.randn(rows, 4).double(), SimpleNamespace(net=net, count=count)
-    return bounds, QBatch(x, net(x), torch.randint(count, (rows,)), 2 * torch.randn(rows).double())
+from tests.training.defences.dqn_toys import SMALL, lines, made, random_batch
 
 
 def test_equation_5_by_hand():

@@ -20,9 +20,7 @@ from adv_wrappers.training.defences.smoothed import DenoisingExtractor, Smoothed
 from adv_wrappers.training.dqn import QBatch, error
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.training.defences import test_dqn as test_robust_dqn
-from tests.training.defences.test_radial import SMALL, Pictures, Reach, batch_of, bounded, seen_at
-
-__all__ = ["seen_at"]
+from tests.training.defences.toys import SMALL, Pictures, Reach, batch_of, bounded
 
 
 def test_the_denoiser_begins_as_the_identity():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -24,12 +23,10 @@ from adv_wrappers.training.defences.methods import ACTOR_METHODS
 from adv_wrappers.training.defences.sa import SADDPG, SARegularizer
 from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
 from tests.every_case import every_case
-from tests.training.defences.test_radial import Pictures, Reach
+from tests.training.defences.dqn_toys import SMALL
+from tests.training.defences.toys import Pictures, Reach
 
-SMALL: dict[str, Any] = {
-    "num_envs": 4, "checks": 2, "episodes": 2,
-    "settings": {"learning_starts": 32, "batch_size": 16, "policy_kwargs": {"net_arch": [16]}},
-}  # fmt: skip
+BRIEF = {"env_kwargs": {"max_episode_steps": 20}}
 
 
 def boxed(*layers):
@@ -80,7 +77,7 @@ def test_without_a_regularizer_it_learns_as_that_of_sb3(algorithm, own):
 @pytest.mark.parametrize(("algorithm", "robust"), [("ddpg", "sa"), ("td3", SADDPG(2.0, form="sgld", steps=2))])
 def test_it_trains_to_a_card(algorithm, robust, tmp_path):
     hardened = train_agent(
-        "Pendulum-v1", None, 0.05, 128, algorithm, robust=robust, scale=(1.0, 1.0, 8.0), out=tmp_path, **SMALL
+        "Pendulum-v1", None, 0.05, 128, algorithm, robust=robust, scale=(1.0, 1.0, 8.0), out=tmp_path, **SMALL, **BRIEF
     )
     assert [row["steps"] for row in hardened.record] == [64, 128]
     assert all((row["attacked"] is None) is (robust is None) for row in hardened.record)
@@ -95,7 +92,7 @@ def test_it_trains_to_a_card(algorithm, robust, tmp_path):
 def test_the_regularizer_is_what_is_learned_by():
     """With weight 0 the weights are those of plain training, to the bit."""
     ends = [
-        train_agent("Pendulum-v1", None, 0.05, 128, "td3", robust=robust, **SMALL).victim.fingerprint()
+        train_agent("Pendulum-v1", None, 0.05, 128, "td3", robust=robust, **SMALL, **BRIEF).victim.fingerprint()
         for robust in (None, SADDPG(0.0), SADDPG(1.0, 1.0))
     ]
     assert ends[0] == ends[1] != ends[2]

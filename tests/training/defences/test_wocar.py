@@ -15,7 +15,7 @@ from torch.distributions import kl_divergence
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.sa import SARegularizer
 from adv_wrappers.training.defences.wocar import RolloutTransitions, Wocar, WorstAttackCritic
-from tests.training.defences.test_radial import (
+from tests.training.defences.toys import (
     SMALL,
     Choose,
     Pictures,
@@ -24,11 +24,8 @@ from tests.training.defences.test_radial import (
     bounded,
     distribution,
     points,
-    seen_at,
     total,
-)  # fmt: skip
-
-__all__ = ["seen_at"]  # a fixture that every test here uses
+)
 
 
 def with_critic(env, method, eps=0.2):
