@@ -21,7 +21,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.threats.presets import presets
 from adv_wrappers.utils.trees import tensors
 from adv_wrappers.victims import from_module
-from tests.attacks.test_cost import KINDS, NoTrips, Untaped, arm, critic, short
+from tests.attacks.helpers import KINDS, NoTrips, Untaped, arm, critic, short
 from tests.core.helpers import mlp
 
 META = torch.device("meta")

@@ -2,60 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from adv_wrappers import PAAD, Learned
-from adv_wrappers.adversaries import Director
 from adv_wrappers.attacks.discrete_search import DiscreteSearch
 from adv_wrappers.attacks.model_based import Planned
 from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
-from adv_wrappers.errors import VictimError
+from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.threats.presets import presets
 from adv_wrappers.victims import from_module
+from tests.attacks.helpers import KINDS, NoTrips, Untaped, arm, critic, short
 from tests.core.helpers import actor, box, chooser, context, mlp, randn
 
 X = randn(5, 4)
-FORBIDDEN = ("_local_scalar_dense", "nonzero", "_to_cpu", "masked_select", "item")
-
-
-class Untaped(nn.Module):
-    """A layer whose gradient is not written out: its victims are differentiated by autograd."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x):
-        return self.net(x).clone()
-
-
-class NoTrips(TorchDispatchMode):
-    """Fails on every kernel that waits for the device or makes a shape from data."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function.name().removeprefix("aten::")
-        assert not name.startswith(FORBIDDEN), name
-        indices = args[1] if name.startswith("index") and isinstance(args[1], (list, tuple)) else ()
-        assert not any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices), f"{name} by a mask"
-        return function(*args, **(kwargs or {}))
 
 
 def test_the_watchman_wakes():
     for trip in (lambda: X.sum().item(), lambda: X.nonzero(), lambda: X[X > 0], lambda: bool((X > 0).any())):
         with pytest.raises(AssertionError), NoTrips():
             trip()
-
-
-def critic(net):
-    return lambda obs, act: net(torch.cat([obs, act], -1)).squeeze(-1)
 
 
 def victims(wrap, live: bool):
@@ -70,24 +38,6 @@ def victims(wrap, live: bool):
     }
 
 
-def arm(preset, victim):
-    """The preset against a victim, or None where it is not defined for it."""
-    if preset.kind is Learned:
-        if victim.action_space.shape == (2,):  # several actions at once have no direction
-            return None
-        actor = PAAD(victim)
-        actions = actor.action_space((4,))
-        discrete = isinstance(actions, spaces.Discrete)
-        size = int(actions.n) if discrete else actions.shape[0]
-        return Learned(Director(nn.Sequential(nn.Linear(4, size)), discrete, clip=True), actor)
-    if not issubclass(preset.kind, VictimAttack):
-        return preset.kind(**preset.arguments)
-    try:
-        return preset.kind(victim=victim, **preset.arguments)
-    except VictimError:
-        return None
-
-
 def moment(preset, victim, grid: bool, budget):
     """A context in which the preset can work: observations, or actions of the victim."""
     if preset.on == "observation":
@@ -99,13 +49,6 @@ def moment(preset, victim, grid: bool, budget):
     return context(victim.mode(victim.params(X)).double(), budget, -1, 1, observation=X)
 
 
-def short(how):
-    """The same with fewer steps, where it takes more than one."""
-    few = {"steps": 2, "searches": 2, "queries": 5 if how.name == "square" else 16, "restarts": 2}
-    return replace(how, **{name: number for name, number in few.items() if getattr(how, name, 1) != 1})
-
-
-KINDS = ("q", "logits", "mean", "gaussian", "multi")
 CHOOSERS = ("min-best", "fgsm", "pgd", "multi-targeted", "max-worst", "momentum", "carlini-wagner")
 CLASSIFIERS = dict.fromkeys(CHOOSERS, ("q", "logits"))
 DEFINED = {

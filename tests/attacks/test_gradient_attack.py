@@ -95,22 +95,6 @@ def test_langevin(noise):
     torch.testing.assert_close(langevin(made, gradient, 5, 0.2, noise), y, rtol=0, atol=1e-14)
 
 
-ASCENTS = {
-    "pgd": lambda c: pgd(c, gradient, 5, 0.3, True),
-    "momentum": lambda c: momentum(c, gradient, 5, 0.3, 0.5, True),
-    "langevin": lambda c: langevin(c, gradient, 5, 0.3, 1.0),
-}
-
-
-@pytest.mark.parametrize("name", ASCENTS)
-@pytest.mark.parametrize("budget", [Linf(EPS), L2(EPS)], ids=repr)
-def test_rows_do_not_depend_on_their_batch(name, budget):
-    whole = ASCENTS[name](start(6, budget)[1])
-    for rows in (1, 3):
-        x = start(6, budget)[0][:rows]
-        torch.testing.assert_close(ASCENTS[name](context(x, budget, LOW, HIGH)), whole[:rows], rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("budget", [Linf(1.0), Linf(3.0), L2(3.0)], ids=repr)
 def test_on_a_grid_every_iterate_is_a_point_of_it(budget):
     """At eps of one level a tenth of a step would be rounded away."""
@@ -275,7 +259,7 @@ def test_with_a_hidden_state():
     assert torch.equal(y, expected)
 
 
-@pytest.mark.parametrize("make", [
+@every_case("make", [
     lambda v: MinBest(v), lambda v: MinBest(v, random_start=True), lambda v: MaxDiff(v, steps=1, noise=1.0),
     lambda v: Momentum(v, steps=1, step=1.0), lambda v: MinBest(v, steps=2, step=0.7),
 ])  # fmt: skip

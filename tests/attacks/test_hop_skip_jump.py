@@ -10,11 +10,10 @@ from torch import nn
 
 from adv_wrappers import HopSkipJump
 from adv_wrappers.attacks.hop_skip_jump import BoundarySearch, plan
-from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
-from tests.attacks.test_square import anywhere, flips
+from tests.attacks.helpers import anywhere, flips
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
 
 X = randn(64, 2)
@@ -126,17 +125,6 @@ def test_distances():
     walk.started = torch.ones(3, dtype=torch.bool)
     half = walk.toward(y, walk.far(y), torch.tensor([0.5, 0.25, 0.5]))
     torch.testing.assert_close(half, torch.tensor([[-0.25, -0.5], [0.25, -1.0], [0.0, 0.0]]))
-
-
-def test_a_row_depends_on_its_key_alone():
-    victim, x = chooser(mlp(4, 3), "q"), randn(6, 4)
-    how = HopSkipJump(victim, queries=60)
-    whole = how(x, context(x, Linf(0.4)))
-    part = context(x[2:5], Linf(0.4))
-    part.key = rng.fold(torch.arange(2, 5), 0)
-    torch.testing.assert_close(how(x[2:5], part), whole[2:5])
-    assert torch.equal(how(x, context(x, Linf(0.4))), whole)
-    assert not torch.equal(how(x, context(x, Linf(0.4), seed=1)), whole)
 
 
 def test_queries_are_counted():

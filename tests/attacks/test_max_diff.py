@@ -9,7 +9,7 @@ from torch import nn
 
 from adv_wrappers import MaxDiff
 from adv_wrappers.core.bound_victim import BoundVictim
-from adv_wrappers.core.budgets import L2, Linf
+from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.networks.layers import AppendLogStd
 from adv_wrappers.victims import from_module
@@ -22,18 +22,6 @@ VICTIMS = {
     "gaussian": actor(nn.Sequential(mlp(4, 3), AppendLogStd(torch.tensor([-0.5, 0.0, 0.5]).double())), "gaussian"),
     "multi-discrete": from_module(mlp(4, 5), box(4), spaces.MultiDiscrete([2, 3]), "logits"),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("noise", [0.0, 1.0])
-@pytest.mark.parametrize("name", VICTIMS)
-@pytest.mark.parametrize("budget", [Linf(0.3), L2(0.3)], ids=repr)
-def test_diverges_further_than_noise(name, budget, noise):
-    victim = VICTIMS[name]
-    y = MaxDiff(victim, noise=noise)(X, context(X, budget))
-    drawn = [context(X, budget, seed=seed).draw() for seed in range(20)]
-    clean = victim.params(X)
-    reached = torch.stack([victim.kl(clean, victim.params(z)).mean() for z in drawn])
-    assert victim.kl(clean, victim.params(y)).mean() > reached.mean() + 2 * reached.std()
 
 
 def test_one_feature_that_counts():

@@ -68,7 +68,7 @@ def test_gradients_of_discrete_objectives(make, scale):
     compare(make(None), scale * randn(6, 6, seed=3))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@every_case("family", FAMILIES)
 def test_gradient_of_the_divergence(family):
     victim = space(family)
     clean, here = victim.params(randn(6, 4, seed=1)), victim.params(randn(6, 4, seed=2))

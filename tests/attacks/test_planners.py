@@ -17,18 +17,8 @@ from adv_wrappers.attacks.targets import Reach
 from adv_wrappers.environments.dmc import DmcVectorEnv, dmc
 from adv_wrappers.errors import SnapshotError, ValueRangeError
 from adv_wrappers.wrappers.perturb_observation import VectorPerturbObservation
-from tests.attacks.test_model_based import (
-    GAIN,
-    LARGE,
-    A,
-    B,
-    LinearSystem,
-    agent,
-    context_of,
-    least_losses,
-    planned,
-    problem,
-)
+from tests.attacks.linear_system import GAIN, LARGE, A, B, LinearSystem, agent, context_of, least_losses, problem
+from tests.attacks.test_model_based import planned
 from tests.every_case import every_case
 
 

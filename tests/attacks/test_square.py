@@ -11,27 +11,16 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers import MaxDiff, Noise, Square
 from adv_wrappers.attacks.square import Features, Squares, image_layout, share_at
-from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import L0, L2, Linf, Sparse
 from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
+from tests.attacks.helpers import anywhere, flips
 from tests.core.helpers import actor, box, chooser, context, mlp, randn
 from tests.every_case import every_case
 
 IMAGE = spaces.Box(0, 255, (3, 10, 12), np.uint8)
 X = randn(64, 2)
-
-
-def flips(victim, x, y):
-    return victim.params(y).argmax(-1) != victim.params(x).argmax(-1)
-
-
-def anywhere(victim, x, eps, points=41):
-    """Which rows an exhaustive grid of the box flips."""
-    line = torch.linspace(-eps, eps, points, dtype=x.dtype)
-    moves = torch.cartesian_prod(line, line)
-    return torch.stack([flips(victim, x, x + move) for move in moves]).any(0)
 
 
 @pytest.mark.parametrize("eps", [0.1, 0.3])
@@ -142,19 +131,6 @@ def test_around_the_best_point_on_whole_numbers():
     made = context(x, Linf(3.0), -50, 50, True)
     late = Features(made).propose(x, 98, 100, 0.5)  # the window has closed: few features move, by one level
     assert late.abs().max() == 1 and 0 < late.abs().mean() < 0.1
-
-
-@pytest.mark.parametrize("shape", [(4,), (3, 10, 12)])
-def test_a_row_depends_on_its_key_alone(shape):
-    net = nn.Sequential(nn.Flatten(), mlp(int(np.prod(shape)), 3))
-    victim = from_module(net, spaces.Box(-9, 9, shape, np.float64), spaces.Discrete(3), "q")
-    x, how = randn(6, *shape), Square(victim, queries=40)
-    whole = how(x, context(x, Linf(0.3)))
-    part = context(x[2:5], Linf(0.3))
-    part.key = rng.fold(torch.arange(2, 5), 0)
-    torch.testing.assert_close(how(x[2:5], part), whole[2:5])
-    assert torch.equal(how(x, context(x, Linf(0.3))), whole)
-    assert not torch.equal(how(x, context(x, Linf(0.3), seed=1)), whole)
 
 
 def test_queries_are_counted():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adv_wrappers import daylight
-from tests.attacks.test_cost import NoTrips
+from tests.attacks.helpers import NoTrips
 from tests.daylight.helpers import force_torch, pictures
 
 CALLS = {

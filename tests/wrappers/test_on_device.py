@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 import adv_wrappers as adv
 from adv_wrappers.core import rng
 from adv_wrappers.errors import SpaceError
-from tests.attacks.test_cost import NoTrips
+from tests.attacks.helpers import NoTrips
 from tests.processes import python
 
 ROOT = Path(__file__).parent.parent.parent
