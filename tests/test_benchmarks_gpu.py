@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 
@@ -37,19 +36,3 @@ def test_a_dry_run_says_so_and_has_every_part(tmp_path):
         assert row["same_as_cpu"] == row["same_as_torch"] == 1 and min(row["seconds"].values()) > 0
         assert f"| {row['name']} | 1 |" in page
     assert "% of copy" in page and "% of fp32" in page
-
-
-def test_shares_and_failures(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    gpu = importlib.import_module("gpu")
-    row = {
-        "name": "brightness",
-        "size": 1024,
-        "precision": None,
-        "same_as_cpu": 1.0,
-        "same_as_torch": 1.0,
-        "seconds": {"adv_wrappers": 28.9e-6, "adv_wrappers, plain torch": 1e-6, "kornia": 1e-3},
-    }
-    assert gpu.share(row, {"copy": 4e12}) == "50.0% of copy"
-    calls = {"fails": lambda: torch.zeros(2).view(3), "works": lambda: None}
-    assert list(gpu.failing(calls)) == ["fails"] and list(calls) == ["works"]
