@@ -157,6 +157,12 @@ import adv_wrappers as adv
 assert {"adv/fgsm-v0", "adv/rotation-v0", "adv-daylight/Pong-JPEG-v0"} <= {*gym.registry}
 assert not hasattr(adv, "__wrapped__") and not hasattr(adv, "_repr_html_") and adv.__version__
 assert adv.errors.AdvWrappersError and "torch" not in sys.modules  # a module of the package is imported alone
+# a dictionary is read where its attack was not imported before
+assert "adv_wrappers.attacks.max_diff" not in sys.modules
+how = {"type": "max-diff", "steps": 3, "victim": {"victim": "zoo:cartpole-dqn"}}
+threat = {"type": "threat", "on": "observation", "how": how, "within": {"type": "linf", "eps": 0.1}}
+found = adv.ThreatModel.from_dict(threat, adv.load_victim)
+assert found.how.steps == 3 and found.how.victim.ref == how["victim"]["victim"]
 assert adv.presets["pgd"].kind is adv.MinBest and adv.atari.atari and adv.daylight.rotate
 import adv_wrappers.public
 assert not {"stable_baselines3", "ray", "pettingzoo"} & {name.partition(".")[0] for name in sys.modules}  # extras
