@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from adv_wrappers.utils import pace
 from adv_wrappers.utils import processes as workers
 from tests.processes import context
 from tests.rigs import RIGS
@@ -23,6 +24,8 @@ if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 2**31
 # Importing torch takes seconds: workers are forked from the process that has done so. tests/utils/test_processes.py
 # has workers that are spawned, as they are outside of the tests.
 workers.START_METHOD = context.get_start_method()
+# How far a command is, is told every ten seconds: what a test reads of its output would depend on who else computes.
+pace.EVERY_S = 3600.0
 
 
 @pytest.hookimpl(optionalhook=True)
