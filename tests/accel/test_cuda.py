@@ -16,7 +16,9 @@ from adv_wrappers.accel.triton_kernels import TRITON_VARIABLE, trusted
 from tests.laws.checks import ROWS, cases, fitting, inside, pairs, wrapper
 from tests.rigs import run, same, vector
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not here")
+if not torch.cuda.is_available():  # hundreds of cases are not even collected
+    pytest.skip("CUDA is not here", allow_module_level=True)
+
 KERNELS = ("blur", "brightness", "jpeg", "shift", "warp", "warp_per_row")
 
 
