@@ -63,14 +63,14 @@ def test_whole_episodes(name):
 
 
 def test_as_many_no_ops():
-    compare(*both("Riverraid"), *((seed, 1) for seed in (0, 1, None)))
+    compare(*both("Riverraid"), *((seed, 1) for seed in (0, None)))
     compare(*both("Riverraid", noop_max=1), (0, 1), (None, 1))
 
 
 @pytest.mark.parametrize("skip", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_an_end_between_frames(skip):
     """The emulator stops after any of the skipped frames; only the last one can bring a new picture."""
-    for extra in range(skip):
+    for extra in {0, skip - 1}:
         pair = both("Riverraid", noop_max=0, frame_skip=skip, max_num_frames_per_episode=16 + extra)
         taken, new = compare(*pair, (3, 70), (None, 70))
         assert taken == [-(-(16 + extra) // skip)] * 2
