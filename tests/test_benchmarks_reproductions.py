@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.every_case import every_case
 from tests.result_scripts import result_script
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,7 +34,7 @@ def test_what_is_said_of_an_item_is_whole(script, paper):
         assert all((ROOT / path).exists() for path in item.get("files", ()))
 
 
-@pytest.mark.parametrize("paper", LAST)
+@every_case("paper", LAST)
 def test_no_table_or_figure_of_a_paper_is_left_out(paper):
     found = {kind: set() for kind in LAST[paper]}
     for label in (item["item"] for item in PAPERS[paper]["items"] if not item["item"].startswith("Appendix")):

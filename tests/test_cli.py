@@ -21,6 +21,7 @@ from adv_wrappers.studies import SuiteReport
 from adv_wrappers.threats.presets import presets
 from adv_wrappers.victims import zoo_names
 from tests.episodes import short_episodes_of
+from tests.every_case import every_case
 from tests.processes import python
 
 
@@ -74,7 +75,7 @@ def test_what_impact_counts_from(tmp_path: Path, given: str | None, kind: str) -
     assert minimum["kind"] == kind and minimum["value"] == {"3": 3, None: 0}.get(given, minimum["value"])
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("words", "message"),
     [
         (
@@ -236,6 +237,7 @@ def test_train_adversary_of_both_forms(tmp_path: Path) -> None:
 
 def test_train_critic_and_a_scan_say_how_to_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gym.registry, "Brief-v0", dataclasses.replace(gym.spec("Hopper-v5"), max_episode_steps=5))
+    monkeypatch.setattr("adv_wrappers.training.critic.EPOCHS", 1)
     words = ["train-critic", "Brief-v0", "--victim", "zoo:hopper-ppo", "--steps", "64", "--num-envs", "2"]
     one = ["--weight", "0.3", "--box", "action", "--robust", "sample", "--out", str(tmp_path / "one")]
     done = CliRunner().invoke(main, [*words, *one])

@@ -6,9 +6,8 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 import adv_wrappers
+from tests.every_case import every_case
 
 PACKAGE = Path(adv_wrappers.__file__).parent
 ROOT = PACKAGE.parent
@@ -52,7 +51,7 @@ def test_the_table_is_in_the_order_of_the_floors():
     assert levels == sorted(levels)
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.rst", "docs/internals.rst", "CONTRIBUTING.md", "tests/README.md"])
+@every_case("page", ["docs/architecture.rst", "docs/internals.rst", "CONTRIBUTING.md", "tests/README.md"])
 def test_named_files_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     named = set(re.findall(r"`(?:adv_wrappers/)?((?:[\w-]+/)*[\w-]+(?:\.py|/))`", text)) - EXAMPLES

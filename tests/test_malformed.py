@@ -53,7 +53,7 @@ def reads(call):
         assert len(str(error)) > 15, f"a message that says nothing: {error}"
 
 
-@pytest.mark.parametrize("value", NOT_NUMBERS, ids=repr)
+@every_case("value", NOT_NUMBERS)
 def test_budgets(value):
     refused(lambda: adv.Linf(value))
     refused(lambda: adv.L2(value))
@@ -62,12 +62,11 @@ def test_budgets(value):
         refused(lambda: adv.Linf(0.1, scale=value))
 
 
-@pytest.mark.parametrize(
+@every_case(
     "scale",
     [
         (1, -1), ("a", "b"), [[1, 2], [3]], np.array([None]), "std", torch.tensor([1.0, math.inf]),
     ],
-    ids=repr,
 )  # fmt: skip
 def test_scales(scale):
     refused(lambda: adv.Linf(0.1, scale=scale))
@@ -79,7 +78,7 @@ def test_scales_of_the_wrong_length(size):
     refused(lambda: adv.PerturbObservation(env, adv.Noise(), adv.Linf(0.1, (1.0,) * size)))
 
 
-@pytest.mark.parametrize("value", [*NOT_NUMBERS, 1.5], ids=repr)
+@every_case("value", [*NOT_NUMBERS, 1.5])
 def test_timings(value):
     refused(lambda: adv.Every(value))
     refused(lambda: adv.AtMost(value))
@@ -169,12 +168,11 @@ def test_set_budget(budget):
     refused(lambda: adv.wrap(RIGS["q"].env(), "noise:eps=2").set_budget(budget))
 
 
-@pytest.mark.parametrize(
+@every_case(
     "at",
     [
         3, "nothing", (), ("vector", "nothing"), ["vector", []], True, ("vector", "image"), ("vector", "vector"),
     ],
-    ids=repr,
 )  # fmt: skip
 def test_at(at):
     refused(lambda: adv.wrap(RIGS["dict"].env(), adv.threat("noise", eps=0.1, at=at)))
@@ -182,7 +180,7 @@ def test_at(at):
     refused(lambda: adv.wrap(RIGS["dict"].env(), adv.threat("noise", eps=0.1)))
 
 
-@pytest.mark.parametrize(
+@every_case(
     "space",
     [
         gym.spaces.Discrete(3),
@@ -191,7 +189,6 @@ def test_at(at):
         gym.spaces.Tuple([CARTPOLE]),
         gym.spaces.Box(0, 1, (2,), bool),
     ],
-    ids=type,
 )
 def test_spaces(space):
     env = ReplayEnv([[space.sample()] * 3], space, gym.spaces.Text(3))
@@ -212,7 +209,7 @@ def _feed(rig, seen, kind="env"):
     return adv.wrap(env, adv.threat("noise", eps=0.1, at=rig.at))
 
 
-@pytest.mark.parametrize(
+@every_case(
     "seen",
     [
         np.full(4, np.nan, np.float32),
@@ -222,7 +219,6 @@ def _feed(rig, seen, kind="env"):
         np.array([{}, 1, 2, 3]),
         np.zeros(4, complex),
     ],
-    ids=repr,
 )
 def test_observations(seen):
     refused(lambda: _feed(RIGS["q"], seen).reset(seed=0))
@@ -237,30 +233,28 @@ def test_observations_of_vectors(kind, value):
     refused(lambda: venv.reset())
 
 
-@pytest.mark.parametrize("action", [None, "left", 1.5, np.zeros(2), ODD], ids=repr)
+@every_case("action", [None, "left", 1.5, np.zeros(2), ODD])
 def test_discrete_actions(action):
     env = adv.wrap(RIGS["q"].env(), "action-flip")
     env.reset(seed=0)
     refused(lambda: env.step(action))
 
 
-@pytest.mark.parametrize("action", [None, "left", np.full(3, np.nan), np.zeros(2), [[1], [1, 2]]], ids=repr)
+@every_case("action", [None, "left", np.full(3, np.nan), np.zeros(2), [[1], [1, 2]]])
 def test_continuous_actions(action):
     env = adv.wrap(RIGS["mean"].env(), "action-noise:eps=0.1")
     env.reset(seed=0)
     refused(lambda: env.step(action))
 
 
-@pytest.mark.parametrize(
-    "actions", [None, 3, np.zeros(2, int), np.zeros((3, 1), int), np.array(["a"] * 3), np.full(3, np.nan)], ids=repr
-)
+@every_case("actions", [None, 3, np.zeros(2, int), np.zeros((3, 1), int), np.array(["a"] * 3), np.full(3, np.nan)])
 def test_actions_of_vectors(actions):
     venv = adv.wrap(vector("next", RIGS["q"], 3), "action-flip")
     venv.reset(seed=0)
     refused(lambda: venv.step(actions))
 
 
-@pytest.mark.parametrize("seed", [-1, 1.5, "7", [1, 2]], ids=repr)
+@every_case("seed", [-1, 1.5, "7", [1, 2]])
 def test_seeds(seed):
     for layer in ("noise:eps=1", "action-flip"):
         env = adv.wrap(RIGS["q"].env(), layer)
@@ -270,7 +264,7 @@ def test_seeds(seed):
     refused(lambda: adv.wrap(vector("same", RIGS["q"], 3), "noise:eps=1").reset(seed=[1, 2, "3"]))
 
 
-@pytest.mark.parametrize(
+@every_case(
     "how",
     [
         lambda x, context: x[:, :2],
@@ -286,7 +280,7 @@ def test_functions_that_return_something_else(how):
         refused(lambda layer=layer: layer.reset())
 
 
-@pytest.mark.parametrize(
+@every_case(
     "when",
     [
         lambda x, context: None,
@@ -301,10 +295,9 @@ def test_timings_that_return_something_else(when):
         refused(lambda layer=layer: layer.reset())
 
 
-@pytest.mark.parametrize(
+@every_case(
     "how",
     [None, "nothing", adv.Noise, adv.Linf(0.1), {"type": "nothing"}, {}],
-    ids=repr,
 )
 def test_things_that_are_no_threat(how):
     refused(lambda: as_threat(how, on="observation"))

@@ -8,7 +8,7 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
-import pytest
+from tests.every_case import every_case
 
 ROOT = Path(__file__).parent.parent
 
@@ -37,7 +37,7 @@ def test_what_torch_asks_for_is_not_pinned():
     assert [name for name in pinned() if any(fnmatch(name, pattern) for pattern in resolve.OF_TORCH)] == []
 
 
-@pytest.mark.parametrize("environment", resolve.ENVIRONMENTS)
+@every_case("environment", resolve.ENVIRONMENTS)
 def test_what_the_commands_ask_for_by_name_is_pinned(environment):
     asked = {name_of(requirement) for requirement in resolve.tox_requirements(environment)}
     assert asked - set(pinned()) <= {"triton"}

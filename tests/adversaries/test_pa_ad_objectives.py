@@ -84,7 +84,7 @@ def test_turned(kind, weight, size):
     compare(ChangeAndCosine(victim_of(kind), own, wanted, weight), turned(kind, own, wanted, weight), params)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_case("kind", KINDS)
 def test_turned_is_finite_where_nothing_changed(kind):
     own = points(kind, 1.0, 1)
     objective = ChangeAndCosine(victim_of(kind), own, unit(ROWS, ACTIONS, 2), 1.0)

@@ -12,6 +12,7 @@ from adv_wrappers.cli import main
 from adv_wrappers.cli.gate import judge, junit_xml
 from adv_wrappers.evaluation.claim import RobustnessClaim
 from tests.evaluation.made_reports import made_row
+from tests.every_case import every_case
 
 SHORT = ["--episodes", "20", "--env-kwargs", "max_episode_steps=40"]  # of CartPole no return below 0 is possible
 EVALUATE = ["evaluate", "CartPole-v1", "--victim", "zoo:cartpole-dqn", *SHORT]
@@ -28,7 +29,7 @@ def row(returns: list[float], threat: str = "max-diff:eps=0.1"):
 RETURNS = [float(i) for i in range(300, 325)]  # their mean is 312, its interval 308.962 to 315.038
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("least", "verdict", "words"),
     [
         (308.9, "shown", "max-diff:eps=0.1 leaves 312.0 (95% interval 309.0 to 315.0), at least the 308.9 asked for"),

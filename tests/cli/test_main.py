@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from adv_wrappers.cli import main
 from adv_wrappers.cli.main import BEGIN, by_option, option_names
+from tests.every_case import every_case
 
 DQN, A2C, PPO = ["--victim", "zoo:cartpole-dqn"], ["--victim", "zoo:cartpole-a2c"], ["--victim", "zoo:cartpole-ppo"]
 EVALUATE = ["evaluate", "CartPole-v1", *DQN, "--episodes", "1"]
@@ -125,7 +126,7 @@ def test_a_threats_own_arguments_stay(
     assert done.exit_code == 2 and message in done.output, done.output
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("message", "said"),
     [
         ("eps must be", "--eps must be"),

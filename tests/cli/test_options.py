@@ -21,6 +21,7 @@ from adv_wrappers.cli.signatures import command
 from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.evaluation.report import Report
+from tests.every_case import every_case
 
 VICTIM = ["--victim", "zoo:cartpole-dqn"]
 EVALUATE = ["evaluate", "CartPole-v1", *VICTIM, "--episodes", "1"]
@@ -70,7 +71,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "found"),
     [
         ("frameskip=4,mode=1", {"frameskip": 4, "mode": 1}),
@@ -85,7 +86,7 @@ def test_arguments_of_an_environment(text: str, found: dict[str, object]) -> Non
     assert read() == [{"env": "Some-v0", "env_kwargs": None, "make": None}]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("option", "text", "message"),
     [
         ("--env-kwargs", "frameskip", "cannot read 'frameskip': expected key=value"),
@@ -174,7 +175,7 @@ def test_every_command_passes_arguments_and_function_on(name: str, module: str, 
     assert done.exit_code == 2 and "colour" in done.output and "Traceback" not in done.output
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "look"])
+@every_case("name", [name for name in COMMANDS if name != "look"])
 def test_every_command_has_trust(name: str) -> None:
     flags = {flag for parameter in main.commands[name].params for flag in parameter.opts}
     assert {"--trust", "--stats", "--env-kwargs", "--make"} <= flags

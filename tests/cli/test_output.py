@@ -15,6 +15,7 @@ from adv_wrappers.cli import evaluate as evaluation
 from adv_wrappers.cli import main
 from adv_wrappers.cli.output import print_rows
 from adv_wrappers.evaluation.report import Report
+from tests.every_case import every_case
 
 main_file = sys.modules["adv_wrappers.cli.main"]  # whose name is the group of commands in its package
 DQN = ["CartPole-v1", "--victim", "zoo:cartpole-dqn"]
@@ -32,7 +33,7 @@ def rows(*words: str, status: int = 0):
     return json.loads(done.stdout), done.stderr
 
 
-@pytest.mark.parametrize("name", TABLES)
+@every_case("name", TABLES)
 def test_every_command_that_prints_a_table_has_both_options(name: str) -> None:
     options = {option for parameter in main.commands[name].params for option in parameter.opts}
     assert {"--wide", "--json"} <= options

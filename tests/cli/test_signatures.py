@@ -11,6 +11,7 @@ import pytest
 
 from adv_wrappers.cli import main
 from adv_wrappers.cli.signatures import FunctionCommand, arguments_of
+from tests.every_case import every_case
 
 
 def commands(group: click.Group = main) -> Iterator[click.Command]:
@@ -38,7 +39,7 @@ def test_arguments_are_those_of_the_function(name: str) -> None:
         assert about["type"] is None or about["default"] == parameters[argument].default
 
 
-@pytest.mark.parametrize("command", [*commands()], ids=lambda command: command.name)
+@every_case("command", [*commands()])
 def test_every_option_says_what_it_is(command: click.Command) -> None:
     for option in command.params:
         said = getattr(option, "help", "") or ""

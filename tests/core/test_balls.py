@@ -10,6 +10,7 @@ from gymnasium import spaces
 from adv_wrappers.core.budgets import L0, L2, Linf, Sparse
 from adv_wrappers.errors import BudgetError
 from tests.core.helpers import actor, context, linear, randn
+from tests.every_case import every_case
 
 FREE = (torch.tensor(-torch.inf), torch.tensor(torch.inf))
 
@@ -18,7 +19,7 @@ def check(budget, size=3, grid=False):
     budget.check(np.zeros(size), np.ones(size), grid)
 
 
-@pytest.mark.parametrize("bad", [-0.1, float("nan"), float("inf"), True, "0.1", None])
+@every_case("bad", [-0.1, float("nan"), float("inf"), True, "0.1", None])
 def test_a_radius_is_a_finite_number(bad):
     for ball in (Linf, L2):
         with pytest.raises(BudgetError, match="eps"):
@@ -40,16 +41,14 @@ def test_errors_of_a_scale():
         L0(1.5)
 
 
-@pytest.mark.parametrize("budget", [Linf(0.5), Linf(0.1, 9.0), Linf(0.1, (1.0, 9.0, 0.0)), L2(0.99)])
+@every_case("budget", [Linf(0.5), Linf(0.1, 9.0), Linf(0.1, (1.0, 9.0, 0.0)), L2(0.99)])
 def test_less_than_a_grey_level_is_an_error_that_says_what_to_do(budget):
     with pytest.raises(BudgetError, match="quantize=False"):
         check(budget, grid=True)
     check(budget)
 
 
-@pytest.mark.parametrize(
-    "budget", [Linf(0), Linf(1), Linf(0.5, 2.0), Linf(0.1, (0.0, 10.0, 1.0)), Linf(0.5, 0.0), L2(1)]
-)
+@every_case("budget", [Linf(0), Linf(1), Linf(0.5, 2.0), Linf(0.1, (0.0, 10.0, 1.0)), Linf(0.5, 0.0), L2(1)])
 def test_a_grey_level_or_nothing_at_all_is_fine(budget):
     check(budget, grid=True)
 
@@ -139,7 +138,7 @@ def test_l0_draws_choose_elements_evenly():
     assert (changed.sum(0) - 2000).abs().max() < 5 * (8000 * 0.25 * 0.75) ** 0.5
 
 
-@pytest.mark.parametrize("budget", [Linf(1), L2(1), L0(1), Sparse(1, Linf(1))], ids=repr)
+@every_case("budget", [Linf(1), L2(1), L0(1), Sparse(1, Linf(1))])
 def test_rows_without_features_dimensions(budget):
     """Discrete actions are ``[B]``."""
     x = torch.tensor([1.0, 2.0])

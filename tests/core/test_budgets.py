@@ -17,6 +17,7 @@ from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Sparse, Valid
 from adv_wrappers.core.value import decode
 from adv_wrappers.errors import BudgetError
 from tests.core.helpers import context
+from tests.every_case import every_case
 
 
 @dataclass
@@ -155,7 +156,7 @@ def test_nothing_to_spend_changes_nothing_to_the_bit(case, budget):
     assert y.numpy().tobytes() == case.x.numpy().tobytes()
 
 
-@pytest.mark.parametrize("budget", [Linf(2.5), Linf(1, 2.0), Linf(1, (2.0,)), Valid()], ids=repr)
+@every_case("budget", [Linf(2.5), Linf(1, 2.0), Linf(1, (2.0,)), Valid()])
 def test_grid_draws_cover_all_integers_evenly(budget):
     x = torch.full((20000, 1), 2.0 if budget == Valid() else 9.0)
     low, high = budget.box(x, torch.zeros(1), torch.full((1,), 4.0 if budget == Valid() else 20.0))
@@ -181,9 +182,7 @@ def test_a_value_that_is_no_number_is_refused():
     assert Linf(np.float32(0.5)).eps == 0.5 and Linf(np.int64(2)).eps == 2.0
 
 
-@pytest.mark.parametrize(
-    "budget", [Linf(0.5), Linf(1, (0.0, 2.0)), Linf(1, "victim"), L2(3), L0(4), Sparse(2, Linf(1)), Valid()], ids=repr
-)
+@every_case("budget", [Linf(0.5), Linf(1, (0.0, 2.0)), Linf(1, "victim"), L2(3), L0(4), Sparse(2, Linf(1)), Valid()])
 def test_budgets_are_values(budget):
     assert decode(budget.to_dict()) == budget and hash(decode(budget.to_dict())) == hash(budget)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from adv_wrappers.core import rng
 from adv_wrappers.core.clock import Clock
 from adv_wrappers.errors import ValueRangeError
+from tests.every_case import every_case
 
 CPU = torch.device("cpu")
 
@@ -120,7 +121,7 @@ def test_clocks_without_a_seed_differ():
     assert len(set(unsigned(Clock(4).key()))) == 4
 
 
-@pytest.mark.parametrize("seed", [0.5, "1", True, [1, 2, 3], [0.5, None]])
+@every_case("seed", [0.5, "1", True, [1, 2, 3], [0.5, None]])
 def test_bad_seeds(seed):
     with pytest.raises(ValueRangeError, match="seed"):
         Clock(2).reset(seed)

@@ -10,13 +10,14 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.core.budgets import L2, Linf, Valid
+from adv_wrappers.core.budgets import Linf, Valid
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import NativePerturbation, Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import AtMost, Bernoulli, Every, Never, Strategic
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from tests.core.helpers import chooser, linear
+from tests.every_case import every_case
 
 FLOATS = spaces.Box(-1, 1, (3,), np.float64)
 BYTES = spaces.Box(0, 255, (2, 2), np.uint8)
@@ -41,9 +42,7 @@ def floats(rows=4, seed=0) -> np.ndarray:
     return np.random.default_rng(seed).uniform(-1, 1, (rows, 3))
 
 
-@pytest.mark.parametrize(
-    "how", [far, lambda x, c: x.add_(100), lambda x, c: c.x.mul_(0).add_(50), lambda x, c: c.high.fill_(9)]
-)
+@every_case("how", [far, lambda x, c: x.add_(100), lambda x, c: c.x.mul_(0).add_(50), lambda x, c: c.high.fill_(9)])
 def test_no_attack_is_trusted_with_its_budget_nor_with_its_input(how):
     x = floats()
     kept = x.copy()
@@ -65,37 +64,6 @@ def test_rows_not_attacked_are_the_original_bytes():
     y = engine(far).apply(x, attacked)
     assert y[~attacked].tobytes() == x[~attacked].tobytes() and (y[attacked] != x[attacked]).any(1).all()
     assert engine(far).apply(x, np.zeros(4, bool)) is x and engine(far).apply(x, False) is x
-
-
-@pytest.mark.parametrize("budget", [Linf(0), L2(0)])
-def test_nothing_to_spend_is_the_identity_to_the_bit(budget):
-    x = floats()
-    x[0] = [-0.0, 5e-324, 1 / 3]
-    assert engine(far, budget).apply(x, True).tobytes() == x.tobytes()
-
-
-@pytest.mark.parametrize("budget", [Linf(2.6), L2(2.6), Valid()], ids=repr)
-def test_integers_stay_on_the_grid(budget):
-    x = np.random.default_rng(0).integers(0, 256, (4, 2, 2), dtype=np.uint8)
-    y = engine(lambda x, c: x + 0.4 + c.uniform() * 9, budget, BYTES).apply(x, True)
-    delta = y.astype(int) - x.astype(int)
-    assert y.dtype == np.uint8 and (delta >= 0).all() and delta.any()
-    if budget == Linf(2.6):
-        assert delta.max() == 2
-    if budget == L2(2.6):
-        assert (np.square(delta).sum((1, 2)) <= 2.6**2).all()
-
-
-@pytest.mark.parametrize("space", [FLOATS, BYTES], ids=["floats", "bytes"])
-def test_a_row_does_not_depend_on_the_number_of_rows(space):
-    space.seed(1)
-    x = np.stack([space.sample() for _ in range(4)])
-    many = engine(noise, Linf(2.0), space).apply(x, True)
-    for i in range(4):
-        one = engine(noise, Linf(2.0), space, rows=None, seed=i).apply(x[i], True)
-        assert np.array_equal(one, many[i]) and one.dtype == x.dtype
-        attacked = np.arange(4) == i
-        assert np.array_equal(engine(noise, Linf(2.0), space).apply(x, attacked)[i], many[i])
 
 
 def test_host_and_device_environments_agree():

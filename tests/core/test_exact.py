@@ -16,6 +16,7 @@ import adv_wrappers as adv
 from adv_wrappers.core.arrays import around, at_least, at_most
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.errors import SpaceError
+from tests.every_case import every_case
 
 FLOATS = ("float16", "float32", "float64")
 INTEGERS = ("uint8", "int8", "uint16", "int32", "int64")
@@ -183,7 +184,7 @@ def test_floats_in_a_space_of_integers_are_refused_as_arrays_and_as_tensors():
             made.apply(value, True)
 
 
-@pytest.mark.parametrize("budget", [adv.Linf(1), adv.L2(1), adv.L0(1), adv.Sparse(1, adv.Linf(1))], ids=repr)
+@every_case("budget", [adv.Linf(1), adv.L2(1), adv.L0(1), adv.Sparse(1, adv.Linf(1))])
 def test_a_space_without_elements_is_refused(budget):
     with pytest.raises(SpaceError, match="no elements"):
         engine(far(1), budget, spaces.Box(-1, 1, (0,), np.float32))

@@ -13,6 +13,7 @@ import adv_wrappers as adv
 from adv_wrappers.core.frame_stack import FrameHistory
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.threats.presets import parse_threat
+from tests.every_case import every_case
 from tests.rigs import RIGS, ReplayEnv, run
 
 
@@ -139,7 +140,7 @@ def test_its_dictionary():
     assert adv.ThreatModel.from_dict(threat.to_dict()) == threat
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("shape", "axis"),
     [((4, 84, 84), 0), ((84, 84, 4), -1), ((4,), 0), ((4, 17), 0), ((4, 84, 84, 3), 0), ((2, 210, 160, 3), 0),
      ((84, 84), None), ((210, 160, 3), None), ((3, 84, 84), None), ((84, 84, 12), None), ((84, 84, 84), None)],

@@ -6,9 +6,10 @@ import pytest
 
 from adv_wrappers.core.layouts import layout_of
 from adv_wrappers.errors import SpaceError
+from tests.every_case import every_case
 
 
-@pytest.mark.parametrize(("shape", "layout"), [
+@every_case(("shape", "layout"), [
     ((84, 84), "HW"), ((3, 3), "HW"), ((4, 84, 84), "FHW"), ((84, 84, 4), "HWF"), ((3, 84, 84), "CHW"),
     ((84, 84, 3), "HWC"), ((84, 84, 1), "HWF"), ((1, 84, 84), "FHW"), ((210, 160, 3), "HWC"), ((210, 160, 12), "HWF"),
     ((4, 210, 160, 3), "FHWC"), ((4, 84, 84, 1), "FHWC"), ((4, 3, 210, 160), "FCHW"), ((3, 1, 84, 84), "FCHW"),
@@ -17,7 +18,7 @@ def test_inferred(shape, layout):
     assert layout_of(shape) == layout
 
 
-@pytest.mark.parametrize("shape", [
+@every_case("shape", [
     (), (84,), (84, 84, 84), (4, 84, 4), (3, 3, 3), (3, 84, 3), (4, 84, 84, 4), (3, 3, 84, 3), (4, 1, 84, 3),
     (4, 5, 84, 84), (1, 4, 84, 84, 3),
 ])  # fmt: skip

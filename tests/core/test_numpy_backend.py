@@ -18,6 +18,7 @@ from adv_wrappers.core.context import AttackedStep
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import AdvWrappersError
+from tests.every_case import every_case
 
 STEPS = 6
 RNG = np.random.default_rng(0)
@@ -157,7 +158,7 @@ def test_some_rows(within):
     assert 0 < np.mean(changed) < 1
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64", "uint8", ">f4"])
+@every_case("dtype", ["float64", "float32", "float16", "int64", "uint8", ">f4"])
 def test_values_of_other_dtypes(dtype):
     space = FLOATS["closed"]
     given = [np.array([0, 1, 1, 0], dtype)] * 3
@@ -218,7 +219,7 @@ BAD: dict[str, tuple[spaces.Space[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@every_case("case", BAD)
 def test_errors_are_those_of_tensors(case):
     space, value = BAD[case]
     messages = []
@@ -285,9 +286,7 @@ def test_a_declaration_is_not_inherited():
     assert made.in_numpy is None and (made.observe(np.zeros(4, "f")) <= 0).all()
 
 
-@pytest.mark.parametrize(
-    "what", [torch.zeros(1, 4), np.zeros((1, 4)), np.zeros(4, "f"), np.full((1, 4), np.nan, "f"), None], ids=str
-)
+@every_case("what", [torch.zeros(1, 4), np.zeros((1, 4)), np.zeros(4, "f"), np.full((1, 4), np.nan, "f"), None])
 def test_odd_answers_are_left_to_tensors(what):
     made = engine(FLOATS["closed"], "observation", Returns(what), adv.Linf(0.3), None)
     assert made.in_numpy is not None

@@ -7,6 +7,7 @@ import pytest
 
 from adv_wrappers.core.parameter_space import Parameter, ParameterSpace
 from adv_wrappers.errors import SpaceError
+from tests.every_case import every_case
 
 SPACE = ParameterSpace([
     Parameter("mass.torso", 0.01, 100.0), Parameter("mass.foot", 0.01, 100.0), Parameter("gravity", 0.0, 100.0),
@@ -14,7 +15,7 @@ SPACE = ParameterSpace([
 ])  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("at", "places"),
     [
         ("mass", [0, 1]),
@@ -30,7 +31,7 @@ def test_a_name_or_what_is_before_its_dot(at, places):
     assert box.low.tolist() == SPACE.low[places].tolist() and box.dtype == np.float64
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("at", "words"),
     [
         (None, r"which parameters it changes, at='mass': it has mass \(mass.torso, mass.foot\); gravity; force"),

@@ -22,6 +22,7 @@ from adv_wrappers.errors import BudgetError, CardError
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import text_of
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
+from tests.every_case import every_case
 from tests.laws import checks
 from tests.rigs import RIGS
 
@@ -187,7 +188,7 @@ def test_texts_dictionaries_and_reports(folder: Path) -> None:
     assert report.threats[1]["threat"] == text
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("make", "words"),
     [
         (lambda: Plausible(adv.L2(1.0), MODEL, 1), "needs an Linf"),

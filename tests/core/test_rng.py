@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from adv_wrappers.core import rng
 from tests.core.tape import elsewhere
+from tests.every_case import every_case
 
 U64 = st.integers(0, 2**64 - 1)
 EXTREMES = (0, 1, 2**63 - 1, 2**63, 2**64 - 1)
@@ -193,7 +194,7 @@ def stream(seed: int = 0, t: int = 0, layer: int = 0, draw: int = 1) -> torch.Te
     return rng.uniform(rng.as_tensor(key, 1, torch.device("cpu")), (20000,), torch.float64)[0]
 
 
-@pytest.mark.parametrize("what", ["seed", "t", "layer", "draw"])
+@every_case("what", ["seed", "t", "layer", "draw"])
 def test_neighbours_are_uncorrelated(what):
     for value in range(1, 5):
         a, b = stream(**{what: value}), stream(**{what: value + 1})

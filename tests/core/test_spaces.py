@@ -14,6 +14,7 @@ from adv_wrappers.core.spaces import Field, finite, leaf_at, to_victim
 from adv_wrappers.core.threat import fits
 from adv_wrappers.errors import SpaceError, VictimError
 from tests.core.helpers import chooser, linear, randn
+from tests.every_case import every_case
 
 BOXES = [
     spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-np.inf, np.inf, (2, 2), np.float64),
@@ -50,7 +51,7 @@ def around(field: Field, value, batched: bool):
     return field.give(value, field.native(field.exactly(part), part), batched)
 
 
-@pytest.mark.parametrize("space", [*BOXES, *ACTIONS], ids=str)
+@every_case("space", [*BOXES, *ACTIONS])
 def test_one_row_comes_out_as_it_went_in(space):
     field = Field(space, None, "action")
     space.seed(0)
@@ -94,7 +95,7 @@ DICT = spaces.Dict({
 })  # fmt: skip
 
 
-@pytest.mark.parametrize("space", BOXES, ids=str)
+@every_case("space", BOXES)
 def test_a_copied_space_has_the_dtype_of_arrays(space):
     assert Field(copy.deepcopy(space), None, "observation").dtype is np.zeros(1, space.dtype).dtype
 
@@ -114,7 +115,7 @@ def test_keys_of_a_dict(at, batched):
         assert np.array_equal(changed[key], value[key]) != touched
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("space", "at", "touched"),
     [
         (TUPLE, 0, {(0,)}), (TUPLE, 1, {(1,)}), (TUPLE, "3", {(3,)}), (TUPLE, (1, 3), {(1,), (3,)}),
@@ -168,7 +169,7 @@ def test_joined_keys_lie_side_by_side():
     same(around(field, tensors, True), tensors)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("space", "at", "what", "words"),
     [
         (DICT, None, "observation", "at="),
@@ -201,7 +202,7 @@ def test_what_cannot_be_perturbed(space, at, what, words):
         Field(space, at, what)
 
 
-@pytest.mark.parametrize("space", [s for s in [*BOXES, *ACTIONS] if np.dtype(s.dtype).kind in "iu"], ids=str)
+@every_case("space", [s for s in [*BOXES, *ACTIONS] if np.dtype(s.dtype).kind in "iu"])
 def test_the_exact_dtype_holds_every_integer(space):
     field = Field(space, None, "action")
     assert field.grid

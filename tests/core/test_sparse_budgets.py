@@ -18,6 +18,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.threats.presets import as_threat
 from tests.core.helpers import actor, context, linear, mlp, randn
+from tests.every_case import every_case
 
 SCALED = Linf(0.5, (1.0, 2.0, 0.0, 0.5))
 
@@ -110,7 +111,7 @@ CASES = list(
 )
 
 
-@pytest.mark.parametrize(("budget", "steps"), CASES, ids=str)
+@every_case(("budget", "steps"), CASES)
 def test_an_ascent_reaches_the_best_point_of_a_linear_objective(budget, steps):
     """Exactly, by one step and by as many as cover the radius, also where the space leaves a feature little room."""
     x, g = torch.rand(64, 6, generator=torch.Generator().manual_seed(0)), randn(64, 6, dtype=torch.float32)

@@ -17,6 +17,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import text_of
+from tests.every_case import every_case
 from tests.laws import checks
 from tests.rigs import RIGS
 
@@ -181,7 +182,7 @@ def test_texts_dictionaries_and_ids() -> None:
     assert report.threats[1]["threat"] == "pgd:eps=0.2,change=0.05"
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("make", "words"),
     [
         (lambda: Coupled(adv.L2(1.0), 0.1), "needs an Linf"), (lambda: Coupled(adv.Linf(1.0), -0.1), "change"),

@@ -20,6 +20,7 @@ from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, Victi
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.victims.victim import Victim
 from tests.core.helpers import box, chooser, linear, randn
+from tests.every_case import every_case
 
 DISCRETE = spaces.Discrete(3)
 
@@ -28,7 +29,7 @@ def victim(seed: int = 0, **more):
     return chooser(linear(randn(3, 4, seed=seed)), **more)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "error", "words"),
     [
         (("reward", Noise(), Linf(1)), ThreatError, "observation"),
@@ -81,7 +82,7 @@ def test_round_trip():
         ThreatModel.from_dict(Linf(1).to_dict())
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("threat", "error", "words"),
     [
         (ThreatModel("observation", MinBest(), Linf(1)), VictimError, "needs a victim"),
@@ -97,7 +98,6 @@ def test_round_trip():
             "environment has",
         ),
     ],
-    ids=lambda v: v.label if isinstance(v, ThreatModel) else None,
 )
 def test_refused_before_anything_is_spent(threat, error, words):
     with pytest.raises(error, match=words):
@@ -112,7 +112,7 @@ def test_accepted():
     assert ThreatModel("action", ActionFlip()).check(box(4), spaces.Box(-np.inf, np.inf, (2,))).shape == (2,)
 
 
-@pytest.mark.parametrize(
+@every_case(
     "within",
     [
         Linf(0),
@@ -126,7 +126,6 @@ def test_accepted():
         3,
         "eps=1",
     ],
-    ids=repr,
 )
 def test_long_work_needs_a_budget_that_allows_a_change(within):
     with pytest.raises(BudgetError, match=r"nothing can change|within must be a budget"):
@@ -141,7 +140,7 @@ def test_budgets_that_allow_a_change():
         needed_budget("it", 0.1, 0, None)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "passes"),
     [
         ("noise:eps=1", 1),
@@ -175,7 +174,7 @@ FIRST, LAST = spaces.Box(0, 255, (3, 6, 8), np.uint8), spaces.Box(0, 255, (6, 8,
 UNIT = spaces.Box(0, 1, (3, 6, 8), np.float32), spaces.Box(0, 1, (6, 8, 3), np.float32)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("own", "other"),
     [
         (FIRST, LAST),
@@ -197,7 +196,7 @@ def test_the_line_for_channels_that_are_turned_works(own, other):
     assert own.contains(made.reset(seed=0)[0])
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("play", "both"),
     [
         (lambda agent: adv.evaluate(agent, "MountainCar-v0", episodes=1), True),
@@ -206,7 +205,6 @@ def test_the_line_for_channels_that_are_turned_works(own, other):
         (lambda agent: adv.wrap(gymnasium.make_vec("MountainCar-v0"), "pgd:eps=0.1", victim=agent), True),
         (lambda agent: fits(agent, box(3), DISCRETE), False),
     ],
-    ids=["evaluate", "report", "wrap", "vector", "spaces alone"],
 )
 def test_a_victim_of_another_environment_names_both(play, both):
     with pytest.raises(VictimError, match=r"is for observation space Box.*It is an agent for CartPole-v1") as caught:

@@ -13,6 +13,7 @@ import adv_wrappers as adv
 from adv_wrappers.core.value import decode
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.threats.presets import parse_when
+from tests.every_case import every_case
 from tests.rigs import RIGS, ReplayEnv
 
 
@@ -111,7 +112,7 @@ def test_round_trips(when):
     assert decode(when.to_dict()) == when
 
 
-@pytest.mark.parametrize(
+@every_case(
     "text",
     [
         "",
@@ -148,7 +149,7 @@ TEXTS = ("every(3)", "bernoulli(0)", "bernoulli(0.1)&atmost(7)", "(always()|~win
 NESTED = ("always()&(never()&every(2))", "~(always()&never())", "~~every(2)")
 
 
-@pytest.mark.parametrize("text", TEXTS + NESTED)
+@every_case("text", TEXTS + NESTED)
 def test_the_text_of_a_timing_is_read_back(text: str) -> None:
     when = parse_when(text)
     assert str(when) == text and parse_when(str(when)) == when

@@ -9,6 +9,7 @@ from adv_wrappers.core.training_schedules import ScheduledShare, at
 from adv_wrappers.core.value import decode
 from adv_wrappers.errors import BudgetError, ValueRangeError
 from adv_wrappers.utils.limits import Expected
+from tests.every_case import every_case
 
 
 @pytest.mark.parametrize("kind", [adv.LinearSchedule, adv.SmoothSchedule])
@@ -20,13 +21,13 @@ def test_a_schedule_goes_from_first_to_last_and_stays(kind):
     assert at(schedule, 1.0) == 0.75 and at(0.5, 0.1) == 0.5
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan"), "half", True, adv.LinearSchedule(0.0, 2.0)])
+@every_case("share", [-0.1, 1.5, float("nan"), "half", True, adv.LinearSchedule(0.0, 2.0)])
 def test_shares_are_in_the_unit_interval(share):
     with pytest.raises(ValueRangeError, match="schedule must be a finite number from 0 to 1"):
         Expected(ScheduledShare).check("schedule", share)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("budget", "half"),
     [
         (adv.Linf(0.5, (1.0, 0.0)), adv.Linf(0.25, (1.0, 0.0))),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +14,7 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.value import Value, construct, decode, encode
 from adv_wrappers.errors import ThreatError, VictimError
 from tests.core.helpers import chooser, linear, randn
+from tests.every_case import every_case
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ def test_only_what_differs_from_the_default_is_written():
     assert Sample(2, (1.0, 2.0)).to_dict() == {"type": "test-sample", "a": 2, "b": [1.0, 2.0]}
 
 
-@pytest.mark.parametrize(
+@every_case(
     "value", [Sample(1), Sample(1, (2.0, 3.0)), Sample(1, c=Sample(2, c=Linf(0.5, (1.0, 0.0)))), Sample(3, c="text")]
 )
 def test_round_trip_through_json(value):
@@ -86,9 +85,7 @@ def test_changed_weights_and_missing_victims_raise():
         decode(nameless, lambda ref: new)
 
 
-@pytest.mark.parametrize(
-    "value", [np.zeros(2), torch.zeros(2), b"x", {1}, 1j, range(2), [np.zeros(2)], {"victim": np.zeros(2)}], ids=type
-)
+@every_case("value", [np.zeros(2), torch.zeros(2), b"x", {1}, 1j, range(2), [np.zeros(2)], {"victim": np.zeros(2)}])
 def test_values_that_json_cannot_hold(value):
     for field in ("on", "how", "within", "at"):
         threat = {"type": "threat", "on": "observation", "how": {"type": "noise"}, "within": {"type": "linf", "eps": 1}}
@@ -99,20 +96,3 @@ def test_values_that_json_cannot_hold(value):
 def test_numbers_of_numpy_are_numbers():
     for number in (np.float32(0.5), np.float64(0.5)):
         assert decode({"type": "linf", "eps": number}) == Linf(0.5)
-
-
-ALONE = """
-import sys
-import adv_wrappers as adv
-
-assert "adv_wrappers.attacks.max_diff" not in sys.modules
-how = {"type": "max-diff", "steps": 3, "victim": {"victim": "zoo:cartpole-dqn"}}
-threat = {"type": "threat", "on": "observation", "how": how, "within": {"type": "linf", "eps": 0.1}}
-found = adv.ThreatModel.from_dict(threat, adv.load_victim)
-assert found.how.steps == 3 and found.how.victim.ref == how["victim"]["victim"]
-"""
-
-
-def test_a_dictionary_is_read_where_nothing_else_is_imported():
-    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

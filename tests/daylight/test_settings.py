@@ -12,7 +12,7 @@ from tests.daylight.helpers import X, at_step
 from tests.every_case import every_case
 
 
-@pytest.mark.parametrize("game", SETTINGS)
+@every_case("game", SETTINGS)
 def test_every_transform_of_every_game(game):
     assert tuple(SETTINGS[game]) == TRANSFORMS == tuple(TRANSFORM_CLASSES)
     for name, settings in SETTINGS[game].items():

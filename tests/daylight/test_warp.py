@@ -55,7 +55,7 @@ def test_the_backends_agree_on_any_map(monkeypatch, border, interpolation):
                 assert torch.equal(warp(x, at, border, interpolation), y)
 
 
-@pytest.mark.parametrize("border", BORDERS)
+@every_case("border", BORDERS)
 def test_nearest_only_moves_values(border):
     x = pictures(1, 21, 34, 1) // 2 * 2 + 2
     known = {*x.unique().tolist(), *([0] if border == "zero" else [])}

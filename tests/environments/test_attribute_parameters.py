@@ -12,11 +12,12 @@ from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
 import adv_wrappers as adv
 from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import SpaceError
+from tests.every_case import every_case
 
 IDS = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 
 
-@pytest.mark.parametrize("id", IDS)
+@every_case("id", IDS)
 def test_every_parameter_changes_the_next_state_and_nothing_of_it_stays(id):
     env = gym.make(id)
     env.reset(seed=1)

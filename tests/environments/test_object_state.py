@@ -116,7 +116,7 @@ def test_contents_come_back_into_the_same_objects(kind):
         assert read(value) == first
 
 
-@pytest.mark.parametrize("kind", ["pcg64", "mt19937", "legacy", "random", "torch"])
+@every_case("kind", ["pcg64", "mt19937", "legacy", "random", "torch"])
 def test_what_was_drawn_shows_in_the_random_states(kind):
     value, draw_one, _ = CASES[kind]
     env = Holder(part=value, other=np.zeros(2))

@@ -23,6 +23,7 @@ from adv_wrappers.networks.layers import (
 from adv_wrappers.networks.operations.stored import Weights
 from adv_wrappers.networks.recurrent import lstm_step
 from adv_wrappers.utils.reading import decoding
+from tests.every_case import every_case
 
 NETS = {
     "activations": lambda: [
@@ -56,7 +57,7 @@ def written(layers):
     return json.loads(json.dumps(spec)), {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
-@pytest.mark.parametrize("name", NETS)
+@every_case("name", NETS)
 def test_a_network_is_built_again(name):
     torch.manual_seed(0)
     layers, x = NETS[name](), inputs(name)
@@ -121,7 +122,7 @@ def hooked() -> nn.Module:
     return layer
 
 
-@pytest.mark.parametrize(
+@every_case(
     "layer",
     [
         Doubled(2, 2), hooked(), nn.Dropout(0.5), nn.Flatten(0), nn.Conv2d(1, 1, 3, padding="same"),
@@ -129,7 +130,6 @@ def hooked() -> nn.Module:
         nn.LayerNorm((2, 2)), nn.LayerNorm(2, elementwise_affine=False),
         nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)),
     ],
-    ids=lambda layer: type(layer).__name__,
 )  # fmt: skip
 def test_what_cannot_be_written(layer):
     with pytest.raises(CardError, match="written"):
@@ -140,7 +140,7 @@ LINEAR = {"net.0.weight": torch.ones(2, 3), "net.0.bias": torch.zeros(2)}
 CONV = {"net.0.weight": torch.ones(2, 3, 2, 2), "net.0.bias": torch.zeros(2)}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("spec", "tensors", "message"),
     [
         ([{"kind": "gru"}], {}, "expected layers of the kinds append_log_std, clip"),

@@ -21,6 +21,7 @@ from adv_wrappers.networks.layers import Clip, TwoLogits
 from adv_wrappers.networks.operations.arithmetic import Arithmetic, Join
 from adv_wrappers.networks.operations.shapes import Mean, Permute, Reshape, Slice
 from tests.core.helpers import context
+from tests.every_case import every_case
 
 WIDTH = 6
 
@@ -112,7 +113,7 @@ def random_graph(seed):
     return needed(nodes, len(nodes))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@every_case("seed", range(60))
 def test_random_graphs(seed):
     nodes = random_graph(seed)
     graph, kept = LayerGraph(nodes), []
@@ -196,7 +197,7 @@ def test_a_network_without_layers():
     assert gradient(torch.ones(2, 3)).tolist() == [[2.0] * 3] * 2
 
 
-@pytest.mark.parametrize("layers", [[nn.Flatten()], [nn.Tanh()], [nn.Linear(3, 3)], []])
+@every_case("layers", [[nn.Flatten()], [nn.Tanh()], [nn.Linear(3, 3)], []])
 def test_what_an_output_gradient_returns_is_not_overwritten(layers):
     slope = torch.ones(2, 3)
     found = LayerGraph(chain(layers)).input_gradient(lambda params: slope)(torch.zeros(2, 3))
@@ -261,7 +262,7 @@ def other_forward() -> nn.Module:
     return net
 
 
-@pytest.mark.parametrize(
+@every_case(
     "net",
     [
         nn.Sequential(nn.Linear(2, 2), nn.Softmax(-1)),
@@ -275,10 +276,6 @@ def other_forward() -> nn.Module:
         other_forward(),
         nn.MaxPool2d(2, return_indices=True),
         nn.ELU(-1.0),
-    ],
-    ids=[
-        "softmax", "dropout", "own forward", "own forward inside", "hook", "padding", "parametrised",
-        "backward hook", "other forward", "indices", "elu",
     ],
 )  # fmt: skip
 def test_no_graph(net):

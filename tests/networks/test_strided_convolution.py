@@ -17,6 +17,7 @@ from adv_wrappers.networks.operations.arithmetic import Join
 from adv_wrappers.networks.operations.shapes import Permute
 from adv_wrappers.networks.strided_convolution import SpaceToDepth, picture_layout
 from tests.core.helpers import context
+from tests.every_case import every_case
 
 SHAPE = (2, 12, 16)
 
@@ -46,7 +47,7 @@ def test_rearranged_convolution():
 NORMAL = Normalize(torch.tensor([0.5]), torch.tensor([2.0]))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("layers", "shape", "pays"),
     [
         ([nn.Conv2d(2, 6, 8, 4)], SHAPE, True),
@@ -71,7 +72,7 @@ def test_what_is_rearranged(layers, shape, pays):
 CONV = nn.Conv2d(2, 6, 3, padding=1)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("nodes", "rows", "side"),
     [
         (chain([nn.Conv2d(2, 6, 8, 4)]), 1, 4),

@@ -23,6 +23,7 @@ from adv_wrappers.networks.layers import AppendLogStd, Normalize
 from adv_wrappers.networks.operations.lookup import has_gradient
 from adv_wrappers.networks.tracing import UnknownCall, layers_in_order, trace
 from tests.core.helpers import context
+from tests.every_case import every_case
 
 
 def traced(module):
@@ -353,7 +354,7 @@ def graph_of_class(net):
     return traced_graph(net, "pair", lambda x: net(x.clone()), rows)
 
 
-@pytest.mark.parametrize("how", [*REFUSED, *OTHERS.values()], ids=[*(f.__name__ for f in REFUSED), *OTHERS])
+@every_case("how", [*REFUSED, *OTHERS.values()])
 def test_no_graph(how):
     torch.manual_seed(0)
     net = Net(how).requires_grad_(False)
@@ -397,7 +398,7 @@ def changes():
     return [hook, backward_hook, parametrized, training, forward]
 
 
-@pytest.mark.parametrize("change", changes(), ids=lambda change: change.__name__)
+@every_case("change", changes())
 def test_what_was_done_to_a_module_counts(change):
     net = Net(FORWARDS["batch norm"])
     assert traced(net) is not None
@@ -630,7 +631,7 @@ class Broken(Actor):
         raise RuntimeError("a forward of one's own")
 
 
-@pytest.mark.parametrize("how", [name for name in vars(Broken) if not name.startswith("_") and name != "forward"])
+@every_case("how", [name for name in vars(Broken) if not name.startswith("_") and name != "forward"])
 def test_no_sequence_of_layers(how):
     assert layers_in_order(type("Broken", (Broken,), {"how": how})()) is None
 

@@ -11,6 +11,7 @@ import torch
 
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.rendering.fourier_spectrum import power_spectral_density, spectrum
+from tests.every_case import every_case
 
 RNG = np.random.default_rng(2)
 
@@ -51,7 +52,7 @@ def test_a_wave_has_its_peaks_where_it_belongs() -> None:
     assert float(found.max()) == pytest.approx(math.log1p(20 * 24 / 2))
 
 
-@pytest.mark.parametrize(("down", "across"), [(0, 3), (4, 0), (3, 4), (0, 0), (10, 0)])
+@every_case(("down", "across"), [(0, 3), (4, 0), (3, 4), (0, 0), (10, 0)])
 def test_the_density_of_a_wave_peaks_at_its_frequency(down: int, across: int) -> None:
     frequencies, power = power_spectral_density(wave(20, 20, down, across))
     peak = int(power[0].argmax())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gymnasium as gym
 import numpy as np
-import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation
 
@@ -14,6 +13,7 @@ from adv_wrappers.rendering.attack_view import LINE, MARGIN, NARROWEST, AttackVi
 from adv_wrappers.rendering.frames import UNCHANGED
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import caption
+from tests.every_case import every_case
 from tests.rigs import RIGS, ReplayEnv, recorded
 
 ATTACKED = pixels.rgb(pixels.ATTACKED)
@@ -46,7 +46,7 @@ def panels(frame, count, size, lines):
     return found
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@every_case("name", PICTURES)
 def test_the_panels_are_the_true_and_the_perturbed_observation(name):
     space, look = PICTURES[name]
     eps = 20 if space.dtype == np.uint8 else 0.1

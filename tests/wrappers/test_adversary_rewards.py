@@ -13,6 +13,7 @@ import adv_wrappers as adv
 from adv_wrappers.core.value import decode
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
+from tests.every_case import every_case
 
 DQN = adv.load_victim("zoo:cartpole-dqn")
 
@@ -88,7 +89,7 @@ def test_in_json():
         assert decode(json.loads(json.dumps(reward.to_dict()))) == reward
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("make", "error", "match"),
     [
         (lambda: PerturbationCost(-1.0), ValueRangeError, "cost must be .* from 0 to"),

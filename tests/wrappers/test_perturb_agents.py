@@ -24,7 +24,7 @@ with warnings.catch_warnings(action="ignore"):  # PettingZoo's own, of games tha
     from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 from adv_wrappers.wrappers.perturb_agents import PerturbAgents
-from tests.rigs import ReplayEnv
+from tests.every_case import every_case
 from tests.wrappers.parallel_envs import AGENTS, Trio
 
 THREATS = {"left": ["noise:eps=0.1", "sensor-bias:eps=0.2"], "right": ["noise:eps=0.1", "action-noise:eps=0.3"]}
@@ -70,12 +70,6 @@ def test_without_threats_it_is_the_bare_environment(threats: dict[str, Any]) -> 
     assert repr(bare.received) == repr(wrapped.received) and wrapped.possible_agents == AGENTS
 
 
-@pytest.mark.parametrize("share", ["noise:eps=0", "noise:eps=0.1,when=never"])
-def test_a_threat_that_changes_nothing_returns_the_same_bytes(share: str) -> None:
-    wrapped = transcript(PerturbAgents(Trio(), {"left": share}))
-    assert seen(wrapped, "left") == seen(transcript(Trio()), "left")
-
-
 def test_a_threat_on_observations_leaves_the_others_untouched() -> None:
     bare, wrapped = transcript(Trio()), transcript(PerturbAgents(Trio(), {"left": THREATS["left"]}))
     for agent in ("right", "keeper"):
@@ -97,15 +91,6 @@ def test_a_threat_on_actions_changes_those_of_its_agent_alone() -> None:
             change = np.abs(action - sent[agent]).max()
             assert 0 < change <= 0.3 + 1e-6 if agent == "right" else change == 0
     assert wrapped[1][-1]["right"]["adv_wrappers"]["0:action-noise"]["true"].dtype == np.float32
-
-
-def test_budgets_hold() -> None:
-    before = transcript(Trio())
-    after = transcript(PerturbAgents(Trio(), {"left": "noise:eps=0.1", "right": "noise:eps=0.2"}))
-    for agent, eps in (("left", 0.1), ("right", 0.2)):
-        pairs = zip(seen(before, agent), seen(after, agent), strict=True)
-        apart = [np.abs(np.frombuffer(a, np.float32) - np.frombuffer(b, np.float32)).max() for a, b in pairs]
-        assert 0.5 * eps < max(apart) <= eps + 1e-6
 
 
 def test_the_same_seed_gives_the_same_bytes_and_each_agent_has_its_own_draws() -> None:
@@ -130,24 +115,6 @@ def test_layers_of_one_agent_and_nested_wrappers_are_the_same() -> None:
     nested = PerturbAgents(inner, {"left": "sensor-bias:eps=0.2"})
     assert transcript(whole) == transcript(nested)
     assert nested.layers["left"][0].engine.session is inner.layers["left"][0].engine.session
-
-
-def test_one_agent_sees_what_a_single_environment_under_the_same_draws_would_show() -> None:
-    """The stack of an agent is that of a single environment: replayed through one, with the agent's seed."""
-    from adv_wrappers.wrappers.single_agent_env import seed_of_agent
-
-    victim = linear_victim(Trio())
-    threats = ["sensor-drift:eps=0.1,steps=4", adv.threat("max-diff", victim, eps=0.1), "action-noise:eps=0.3"]
-    bare = transcript(Trio(), seeds=(3,))
-    shown = seen(transcript(PerturbAgents(Trio(), {"left": threats}), seeds=(3,)), "left")
-    recording = [np.frombuffer(part, np.float32) for part in seen(bare, "left")]
-    trio = Trio()
-    single = adv.wrap(ReplayEnv([recording], trio.observation_space("left"), trio.action_space("left")), *threats)
-    draws = np.random.default_rng(5)
-    found = [single.reset(seed=seed_of_agent(3, "left"))[0].tobytes()]
-    for _ in recording[1:]:
-        found.append(single.step(draws.uniform(-1, 1, 2).astype(np.float32))[0].tobytes())
-    assert found == shown
 
 
 def test_an_agent_that_dies_is_left_out_and_one_that_comes_back_begins_another_episode() -> None:
@@ -237,7 +204,7 @@ class Unnamed(ParallelEnv):
     metadata = {"name": "unnamed"}  # noqa: RUF012
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("error", "match", "make"),
     [
         (SpaceError, r"threats of unknown agents: 'up'; this .* has 'left', 'right', 'keeper'",

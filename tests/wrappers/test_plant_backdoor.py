@@ -10,6 +10,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
+from tests.every_case import every_case
 
 TRIGGER = "trigger:features=2;3,value=3"
 
@@ -97,7 +98,7 @@ def test_an_agent_learns_the_backdoor_and_its_task() -> None:
     assert found[True].triggered_returns.mean() < 13 and "with the trigger" in str(found[True])
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "error", "words"),
     [
         ({"target": 2}, ValueRangeError, "target must be an action"),

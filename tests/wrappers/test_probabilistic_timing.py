@@ -7,6 +7,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import OrderError, ValueRangeError
+from tests.every_case import every_case
 from tests.rigs import RIGS, ReplayEnv, vector
 
 NOISE, FLIP = "noise:eps=0.1", "action-noise:eps=0.1"
@@ -68,7 +69,7 @@ def test_what_is_gated_off_costs_and_spends_nothing():
     assert _flags(adv.ProbabilisticTiming(adv.wrap(_long(), NOISE), 1.0), 20, seed=2).all()
 
 
-@pytest.mark.parametrize("kind", ["next", "same", "tensor", "sb3"])
+@every_case("kind", ["next", "same", "tensor", "sb3"])
 def test_rows_of_a_vector_have_their_own_coins_which_are_those_of_single_environments(kind):
     def gated(env):
         return adv.ProbabilisticTiming(adv.wrap(env, NOISE), 0.5)
@@ -109,7 +110,7 @@ def test_nothing_to_gate():
             adv.ProbabilisticTiming(env, 0.5)
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.1, float("nan"), "half", True])
+@every_case("p", [-0.1, 1.1, float("nan"), "half", True])
 def test_probabilities(p):
     with pytest.raises(ValueRangeError, match=f"^p must be .*{p}"):
         adv.ProbabilisticTiming(adv.wrap(_long(), NOISE), p)

@@ -16,6 +16,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.errors import OrderError, SpaceError, VictimError
 from adv_wrappers.wrappers.record_attack_statistics import VectorRecordAttackStatistics
+from tests.every_case import every_case
 from tests.rigs import EPISODES, MODES, RIGS, arrays, tensors, vector
 
 DQN = "zoo:cartpole-dqn"
@@ -182,7 +183,7 @@ def test_it_pickles_and_is_rebuilt_from_its_spec():
     assert played(env, victim, 1)["attack"] == played(again, victim, 1)["attack"] == played(copy, victim, 1)["attack"]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("make", "victim", "error", "message"),
     [
         (lambda: RIGS["q"].env(), None, OrderError, "there are none: wrap the environment in them first"),

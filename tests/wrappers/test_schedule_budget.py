@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ValueRangeError
 from adv_wrappers.wrappers.schedule_budget import VectorScheduleBudget
+from tests.every_case import every_case
 from tests.rigs import RIGS, ReplayEnv, run, same, same_bytes
 
 RAMP = adv.LinearSchedule(0.0, 1.0)
@@ -143,7 +144,7 @@ def test_a_scheduled_environment_pickles_with_its_steps():
         assert e.env.budget_share == 0.2
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("threat", "schedule", "steps", "error", "message"),
     [
         ("noise:eps=1", adv.LinearSchedule(0.0, 1.5), 10, ValueRangeError, "from 0 to 1 .* got LinearSchedule"),

@@ -21,6 +21,7 @@ pytest.importorskip("pettingzoo")
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.perturb_agents import PerturbAgents
 from adv_wrappers.wrappers.single_agent_env import SingleAgentEnv, make_parallel_env, seed_of_agent
+from tests.every_case import every_case
 from tests.wrappers.parallel_envs import AGENTS, STEPS, Trio
 
 RANDOM = {"right": "random", "keeper": "random"}
@@ -196,7 +197,7 @@ def test_names_of_functions_that_make_environments() -> None:
     assert obs in env.observation_space and env.step(1)[1] < 0
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("error", "match", "arguments"),
     [
         (SpaceError, "a side of unknown agents: 'up'; this environment has 'left'", (Trio, "up", RANDOM)),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
 from adv_wrappers.networks.input_gradient import graph_of
 from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
+from tests.every_case import every_case
 
 ACT = nn.Tanh()
 
@@ -51,7 +51,7 @@ for layer in ACTIVATIONS:  # behind a linear layer, where most work in place, be
 PICTURES = ("cnn", "pool")
 
 
-@pytest.mark.parametrize("name", NETS)
+@every_case("name", NETS)
 def test_input_gradient_is_autograd(name):
     torch.manual_seed(0)
     net = NETS[name]().double().requires_grad_(False)
@@ -79,7 +79,7 @@ def test_input_gradient_is_autograd(name):
     assert all(torch.equal(v, weight[k]) for k, v in net.state_dict().items())
 
 
-@pytest.mark.parametrize("name", NETS)
+@every_case("name", NETS)
 def test_input_gradient_in_float32(name):
     torch.manual_seed(0)
     net = NETS[name]().requires_grad_(False)

@@ -10,6 +10,7 @@ from adv_wrappers.bounds import crown, interval
 from adv_wrappers.networks.operations.layer_norm import Centred, LayerNorm, Standardized
 from tests.bounds.networks import boxes_of, points_of
 from tests.core.helpers import randn
+from tests.every_case import every_case
 
 LAYERS = {
     "plain": (nn.LayerNorm(5), (5,)), "without weights": (nn.LayerNorm(5, elementwise_affine=False), (5,)),
@@ -27,7 +28,7 @@ def layer_of(name: str) -> tuple[nn.LayerNorm, tuple[int, ...]]:
     return layer, shape
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@every_case("name", LAYERS)
 def test_the_parts_are_the_layer(name):
     layer, shape = layer_of(name)
     x = expected = randn(20, *shape)
