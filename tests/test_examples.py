@@ -10,12 +10,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.envs.registration import EnvSpec
-from safetensors import safe_open
 
 import adv_wrappers as adv
 from tests.processes import python
@@ -221,17 +218,6 @@ class Biases(torch.nn.Module):
         return torch.log_softmax(self.logits + rows[:, None], -1), self.value + rows
 
 
-def test_the_rule_of_advantages(recipes, monkeypatch):
-    """One state, one action: the value of a game that pays 1 a step tends to 1 / (1 - gamma)."""
-    ppo_atari = importlib.import_module("ppo_atari")
-    monkeypatch.setattr(ppo_atari, "AtariVectorEnv", Paying)
-    torch.manual_seed(0)
-    agent = Biases(2)
-    ppo_atari.ppo("", agent, 1920, num_envs=2, horizon=16, minibatches=1, epochs=4, rate=5e-2, gamma=0.5, lam=0.9)
-    with torch.no_grad():
-        assert agent(torch.zeros(1, 4, 84, 84, dtype=torch.uint8))[1].item() == pytest.approx(2.0, abs=0.1)
-
-
 class Killed(Exception):
     pass
 
@@ -269,46 +255,6 @@ def test_a_killed_training_goes_on_to_the_same_agent(recipes, monkeypatch, tmp_p
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "killed").read_bytes()
     with pytest.raises(ValueError, match=r"'steps': 96, .*, and this one has .*'steps': 320"):
         ppo_atari.ppo("", resumed, 320, num_envs=2, horizon=16, checkpoint=tmp_path / "killed")
-
-
-@pytest.mark.slow
-def test_a_killed_atari_recipe_goes_on_where_it_was(recipes, monkeypatch, tmp_path):
-    env_id = "ShortBankHeistNoFrameskip-v4"
-    spec = gym.spec("BankHeistNoFrameskip-v4")
-    kwargs = {**spec.kwargs, "max_num_frames_per_episode": 200}
-    monkeypatch.setitem(gym.registry, env_id, EnvSpec(env_id, spec.entry_point, kwargs=kwargs))
-    short = {"env": env_id, "num_envs": 2, "horizon": 16, "minibatches": 2, "epochs": 1, "checks": 2}
-    monkeypatch.setitem(recipes.RECIPES, "bankheist-ppo", recipes.RECIPES["bankheist-ppo"] | short)
-
-    def train(out, *options):
-        command = ["train_victim.py", "bankheist-ppo", "--steps", "256", "--episodes", "1", "--scored", "1"]
-        monkeypatch.setattr(sys, "argv", [*command, "--out", str(out), *options])
-        rates, step = [], torch.optim.Adam.step
-        with monkeypatch.context() as patch:
-            patch.setattr(torch.optim.Adam, "step", lambda self: (rates.append(self.param_groups[0]["lr"]), step(self)))
-            recipes.main()
-        return rates
-
-    def state(out):
-        with safe_open(out / "bankheist-ppo.checkpoint.safetensors", "pt") as file:
-            return json.loads(file.metadata()["state"])
-
-    rates = train(tmp_path / "whole", "--resume")  # from nothing
-    assert rates[::2] == [2.5e-4 * (1 - step / 256) for step in range(0, 256, 32)]
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        tell = recipes.KeepBest.tell
-        patch.setattr(recipes.KeepBest, "tell", lambda self, *a: killed_after(192, partial(tell, self))(*a))
-        train(tmp_path / "killed")
-    assert state(tmp_path / "killed")["step"] == 160 and state(tmp_path / "killed")["notes"]["checks"] == 1
-    with pytest.raises(SystemExit):
-        train(tmp_path / "killed")  # would begin anew over the earlier training
-    assert train(tmp_path / "killed", "--resume") == rates[10:]
-    for key in ("step", "settings"):
-        assert state(tmp_path / "killed")[key] == state(tmp_path / "whole")[key]
-    assert state(tmp_path / "killed")["notes"]["checks"] == state(tmp_path / "whole")["notes"]["checks"] == 2
-    victim = adv.load_victim(f"card:{tmp_path / 'killed' / 'bankheist-ppo'}")
-    assert victim.card["source"]["recipe"] == "bankheist-ppo"
-    assert victim.params(torch.zeros(1, 4, 84, 84)).shape == (1, 18)
 
 
 def test_rewards_are_learned_by_their_sign_and_told_whole(recipes, monkeypatch):
