@@ -8,7 +8,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation
 
 import adv_wrappers as adv
-from adv_wrappers.rendering import attack_view, pixels
+from adv_wrappers.rendering import attack_view, frames
 from adv_wrappers.rendering.attack_view import LINE, MARGIN, NARROWEST, AttackView
 from adv_wrappers.rendering.frames import UNCHANGED
 from adv_wrappers.threats.presets import parse_threat
@@ -16,7 +16,7 @@ from adv_wrappers.threats.text import caption
 from tests.every_case import every_case
 from tests.rigs import RIGS, ReplayEnv, recorded
 
-ATTACKED = pixels.rgb(pixels.ATTACKED)
+ATTACKED = frames.rgb(frames.ATTACKED)
 PICTURES = {
     "stack": (spaces.Box(0, 255, (4, 12, 12), np.uint8), lambda x: x[-1][..., None].repeat(3, -1)),
     "colour": (spaces.Box(0, 255, (12, 10, 3), np.uint8), lambda x: x),
