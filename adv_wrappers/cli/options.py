@@ -157,7 +157,7 @@ def load_agent(given: dict[str, Any], device: str | None = None, env: str | None
     files = VICTIM_FILES.get(ref.partition(":")[0])
     if env is not None and files is not None and not files.spaces:
         if how.pop("stats", None) is not None:
-            raise click.UsageError("--stats goes with sb3:FILE.zip")
+            raise click.UsageError("--stats goes with sb3:FILE.zip: an exported file has its normaliser inside")
         return _from_file(ref, Environment(env, given["env_kwargs"], given["make"]), kind, device or "cpu", **how)
     if kind is not None:
         raise click.UsageError("--kind goes with onnx:FILE and torchscript:FILE")

@@ -475,6 +475,29 @@ def to_victim(
     return tensor if batched else tensor[None]
 
 
+def size_difference(wanted: int, has: int) -> str:
+    """What a policy may take that an observation does not have, to be put behind a message; "" for equal sizes.
+
+    >>> size_difference(12, 4)
+    '. It takes 12 numbers, 3 times the 4 of an observation, such as a history: FrameStackObservation(env, 3)'
+    >>> size_difference(33, 30)
+    '. It takes 33 numbers, an observation has 30: 3 are missing, such as a command, a clock or the last action'
+    >>> size_difference(30, 33)
+    '. It takes 30 numbers, an observation has 33: 3 are too many, such as those that only a critic sees'
+    """
+    if wanted == has:
+        return ""
+    if wanted > has > 0 and wanted % has == 0:
+        times = wanted // has
+        return (
+            f". It takes {wanted} numbers, {times} times the {has} of an observation, such as a history: "
+            f"FrameStackObservation(env, {times})"
+        )
+    missing = f"{wanted - has} are missing, such as a command, a clock or the last action"
+    more = f"{has - wanted} are too many, such as those that only a critic sees"
+    return f". It takes {wanted} numbers, an observation has {has}: {missing if wanted > has else more}"
+
+
 def finite(x: Tensor) -> bool:
     """Whether all of ``x`` is finite; its sum tells at once, unless it overflows."""
     return math.isfinite(float(x.sum())) or bool(torch.isfinite(x).all())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.core.spaces import CHOICES, to_victim
+from adv_wrappers.core.spaces import CHOICES, size_difference, to_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of, traced_graph
 from adv_wrappers.utils.trees import clone, map_leaves, tensors
@@ -210,9 +211,12 @@ def inspect_output(net: Net, rows: RandomRows, start: InitialState | None, kind:
             out = as_distribution(out[0] if start else out)
     except Exception as error:
         seen = [tuple(leaf.shape) for leaf in tensors(given)]
-        raise VictimError(
-            f"the module does not take observations of shapes {seen}: {error or type(error).__name__}{_by_method(net)}"
-        ) from error
+        # of a linear layer that takes another number of features, which torch says at the end of a traceback
+        sizes = re.search(r"shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x\d+\)", str(error))
+        why = str(error) or type(error).__name__
+        if sizes is not None:
+            why = sizes.group() + (size_difference(int(sizes[3]), int(sizes[2])) if int(sizes[1]) == 2 else "")
+        raise VictimError(f"the module does not take observations of shapes {seen}: {why}{_by_method(net)}") from error
     writes = [leaf._version for leaf in tensors(given)] != before
     if isinstance(out, torch.distributions.Distribution):
         try:

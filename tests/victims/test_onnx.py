@@ -97,9 +97,30 @@ def test_attacked_by_its_outputs(tmp_path):
     assert report.threats[1]["attacked_fraction"] == 1.0
 
 
+def test_operations_of_others_are_named(tmp_path):
+    nodes = [
+        onnx.helper.make_node("Wiggle", ["obs"], ["x"], domain="lab.custom"),
+        onnx.helper.make_node("Wobble", ["x"], ["y"]),
+    ]
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in ("obs", "y")]
+    domains = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("lab.custom", 1)]
+    made = onnx.helper.make_graph(nodes, "policy", ports[:1], ports[1:])
+    onnx.save(onnx.helper.make_model(made, opset_imports=domains, ir_version=8), str(tmp_path / "a.onnx"))
+    with pytest.raises(CardError, match=r"does not have: Wiggle of the domain lab\.custom, Wobble\. Export"):
+        adv.from_onnx(tmp_path / "a.onnx", SEEN, TWO, "q")
+
+
 def test_graphs_that_do_not_fit(tmp_path):
     with pytest.raises(VictimError, match=r"expected one input of shape \('B', 3\) or \(3,\), the graph takes obs0"):
         adv.from_onnx(graph(tmp_path / "a.onnx"), spaces.Box(-1, 1, (3,)), TWO, "q")
+    with pytest.raises(VictimError, match="takes 4 numbers, an observation has 3: 1 are missing, such as a command"):
+        adv.from_onnx(tmp_path / "a.onnx", spaces.Box(-1, 1, (3,)), TWO, "q")
+    with pytest.raises(VictimError, match="4 numbers, 2 times the 2 of an observation, such as a history: Frame"):
+        adv.from_onnx(tmp_path / "a.onnx", spaces.Box(-1, 1, (2,)), TWO, "q")
+    with pytest.raises(VictimError, match="1 are too many, such as those that only a critic sees"):
+        adv.from_onnx(tmp_path / "a.onnx", spaces.Box(-1, 1, (5,)), TWO, "q")
+    with pytest.raises(VictimError, match="as many numbers: make the observation a Dict of obs0, obs1"):
+        adv.from_onnx(graph(tmp_path / "b.onnx", inputs=2), spaces.Box(-1, 1, (8,)), TWO, "q")
     with pytest.raises(VictimError, match=r"the graph takes obs0: .*; obs1"):
         adv.from_onnx(graph(tmp_path / "b.onnx", inputs=2), SEEN, TWO, "q")
     with pytest.raises(VictimError, match=r"from_onnx takes Box, .* or a Dict of these, got Dict"):

@@ -11,6 +11,7 @@ has the next one; and the steps since the episode began.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from adv_wrappers.core.spaces import size_difference
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.utils.reading import MAX_BYTES, check_max_bytes, read_bytes
@@ -72,6 +74,11 @@ class GraphInput:
         if self.axis is not None:
             sizes.insert(self.axis, 1)
         return tuple(sizes)
+
+    @property
+    def numbers(self) -> int:
+        """How many it has a row, the first of several sizes being that of the rows."""
+        return math.prod(n for n in self.sizes[len(self.sizes) > 1 :] if isinstance(n, int))
 
     @property
     def dtype(self) -> Any:
@@ -247,9 +254,12 @@ def _observed(
         if len(fitting) == 1 and (WHOLE not in shapes or not found):
             found[one.name] = fitting[0]
     if not found:
-        raise VictimError(
-            f"{path}: expected {_said(shapes)}, the graph takes {'; '.join(map(str, given)) or 'nothing'}"
-        )
+        names, takes = ", ".join(one.name for one in given), "; ".join(map(str, given)) or "nothing"
+        has = sum(map(math.prod, shapes.values()))
+        hint = size_difference(given[0].numbers, has) if len(given) == 1 else ""
+        if len(given) > 1 and sum(one.numbers for one in given) == has:
+            hint = f". Together they are as many numbers: make the observation a Dict of {names}"
+        raise VictimError(f"{path}: expected {_said(shapes)}, the graph takes {takes}{hint}")
     return tuple(found[one.name] for one in given if one.name in found)
 
 
@@ -352,6 +362,23 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return (first, at + 1) if first < 128 or at + 1 >= len(data) else (first - 128 + 128 * data[at + 1], at + 2)
 
 
+def _unknown_operations(data: bytes) -> list[str]:
+    """The operations of a graph that are neither ONNX's own nor functions of the file, with their domains."""
+    import onnx
+
+    try:
+        model = onnx.load_from_string(data)
+    except Exception:  # classes of Protobuf's own; the file is no graph at all
+        return []
+    known, found = {(one.domain, one.name) for one in model.functions}, dict[str, None]()
+    nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    for node in nodes:
+        known_here = (node.domain, node.op_type) in known or node.domain.startswith("com.microsoft")  # ONNX Runtime's
+        if not known_here and not onnx.defs.has(node.op_type, node.domain):
+            found[f"{node.op_type} of the domain {node.domain}" if node.domain else node.op_type] = None
+    return [*found]
+
+
 def open_session(data: bytes, beside: Mapping[str, bytes], path: str) -> Any:
     """An inference session on one thread of the host, which sees no files but copies of those beside the graph."""
     try:
@@ -370,6 +397,11 @@ def open_session(data: bytes, beside: Mapping[str, bytes], path: str) -> Any:
         try:
             return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # classes of ONNX Runtime's own, without a common base
+            if unknown := _unknown_operations(data):
+                raise CardError(
+                    f"{path} has operations that ONNX Runtime does not have: {', '.join(unknown)}. Export the policy "
+                    "with ONNX's own ones alone"
+                ) from error
             outside = (
                 "" if not _LOCATION.search(data) else ". It keeps weights in other files, which must lie beside it"
             )
