@@ -21,11 +21,13 @@ class TrainingMethod(Value):
     """What a robust training has besides its loss.
 
     Attributes:
+        loss: what ``robust=`` calls it; methods of several algorithms have one such name. One of your own has none.
         bounded: whether the loss is one over the budget's box, under which checkpoints are then compared.
         images: whether it takes images, or observations ``[n]`` alone.
         policy_kwargs: of the policy of Stable-Baselines3, for a network of the method's own.
     """
 
+    loss: ClassVar[str] = ""
     bounded: ClassVar[bool] = True
     images: ClassVar[bool] = True
     policy_kwargs: ClassVar[Mapping[str, Any]] = {}
@@ -114,7 +116,10 @@ def tried_in(about: Mapping[str, Any], record: Any, began_with: Any, best: int =
 
 def _tried(how: Any, about: Mapping[str, Any], record: Any, began_with: Any, best: int) -> Tried:
     kind = how if about.get("robust") else how.get("actor", how.get("how"))
-    by = kind["type"] if isinstance(kind, Mapping) else kind
+    by = str(kind["type"] if isinstance(kind, Mapping) else kind)
+    method = Value.kinds.get(by)
+    if method is not None and issubclass(method, TrainingMethod):
+        by = method.loss or by
     within, before = how.get("within") or {}, began_with.get("clean")
     share, gave_up = _kept_share(record), False
     if record and before is not None:
@@ -125,7 +130,7 @@ def _tried(how: Any, about: Mapping[str, Any], record: Any, began_with: Any, bes
     scale = tuple(map(_number, within["scale"])) if isinstance(within.get("scale"), list) else None
     known, ref = about.get("victim"), began_with.get("ref")
     first = (known, ref if isinstance(ref, str) else None) if isinstance(known, str) else None
-    return Tried(str(by).removesuffix("-dqn"), most, scale, gave_up, first)
+    return Tried(by, most, scale, gave_up, first)
 
 
 def _kept_share(rows: Sequence[Mapping[str, Any]]) -> float | None:

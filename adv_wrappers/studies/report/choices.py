@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.registry import Robust
 from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.reading import decoding, read_result, value_of
@@ -19,7 +20,7 @@ from adv_wrappers.utils.reading import decoding, read_result, value_of
 CHOICES_FILE = "choices.json"  # in the folder of a report, beside its rows
 SCHEMA = 2
 ADVERSARIES = ("max-diff", "pa-ad")  # to train under
-HardenedBy = Literal["", "radial", "wocar", "sa", "car", "max-diff", "pa-ad"]  # by a robust loss or these
+HardenedBy = Literal["", Robust, "max-diff", "pa-ad"]  # by a robust loss or these
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class CarDQN(InnerMaximization, RobustQMethod):
     """
 
     name: ClassVar[str] = "car-dqn"
+    loss: ClassVar[str] = "car"
     softness: AboveZero = 1.0
     kappa: ScheduledShare = 0.0
     eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))

@@ -10,14 +10,12 @@ from adv_wrappers.training.defences.smoothed import SmoothedDQN, SmoothedPolicy
 from adv_wrappers.training.defences.wocar import Wocar
 
 POLICY_METHODS: dict[str, type[RobustPolicyMethod]] = {
-    "radial": Radial, "sa": SARegularizer, "wocar": Wocar, "smoothed": SmoothedPolicy,
-}  # fmt: skip
+    method.loss: method for method in (Radial, SARegularizer, Wocar, SmoothedPolicy)
+}
 """Those of PPO and A2C."""
 
-Q_METHODS: dict[str, type[RobustQMethod]] = {
-    "radial": RadialDQN, "sa": SADQN, "car": CarDQN, "smoothed": SmoothedDQN,
-}  # fmt: skip
+Q_METHODS: dict[str, type[RobustQMethod]] = {method.loss: method for method in (RadialDQN, SADQN, CarDQN, SmoothedDQN)}
 """Those of DQN."""
 
-ACTOR_METHODS: dict[str, type[RobustActorMethod]] = {"sa": SADDPG}
+ACTOR_METHODS: dict[str, type[RobustActorMethod]] = {SADDPG.loss: SADDPG}
 """Those of TD3 and DDPG."""

@@ -89,6 +89,7 @@ class Radial(RobustPolicyMethod):
     """
 
     name: ClassVar[str] = "radial"
+    loss: ClassVar[str] = "radial"
     kappa: ScheduledShare = 0.8
     eps: ScheduledShare = field(default=SmoothSchedule(0.0, 1.0, end=2 / 3))
     form: Literal["ratio", "log", "overlap"] = "log"
@@ -154,6 +155,7 @@ class RadialDQN(RobustQMethod):
     """
 
     name: ClassVar[str] = "radial-dqn"
+    loss: ClassVar[str] = "radial"
     kappa: ScheduledShare = 0.8
     eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))
     form: Literal["overlap", "equation-5"] = "overlap"

@@ -58,6 +58,7 @@ class SARegularizer(InnerMaximization, RobustPolicyMethod):
     """
 
     name: ClassVar[str] = "sa"
+    loss: ClassVar[str] = "sa"
     weight: ScheduledWeight = 0.1
     eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, end=2 / 3))
 
@@ -90,6 +91,7 @@ class SADQN(InnerMaximization, RobustQMethod):
     """
 
     name: ClassVar[str] = "sa-dqn"
+    loss: ClassVar[str] = "sa"
     weight: ScheduledWeight = 0.1
     margin: NotNegative = 1.0
     eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))
@@ -132,6 +134,7 @@ class SADDPG(InnerMaximization, RobustActorMethod):
     """
 
     name: ClassVar[str] = "sa-ddpg"
+    loss: ClassVar[str] = "sa"
     weight: ScheduledWeight = 1.0
     eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, 0.5, 0.75))
     steps: int = field(default=5, kw_only=True)

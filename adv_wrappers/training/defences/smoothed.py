@@ -94,6 +94,7 @@ class SmoothedPolicy(RobustPolicyMethod):
     """
 
     name: ClassVar[str] = "smoothed"
+    loss: ClassVar[str] = "smoothed"
     bounded: ClassVar[bool] = False
     images: ClassVar[bool] = False
     sigma: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, end=0.5))
@@ -119,6 +120,7 @@ class SmoothedDQN(RobustQMethod):
     """
 
     name: ClassVar[str] = "smoothed-dqn"
+    loss: ClassVar[str] = "smoothed"
     bounded: ClassVar[bool] = False
     images: ClassVar[bool] = False
     policy_kwargs: ClassVar[dict[str, Any]] = {"features_extractor_class": DenoisingExtractor}

@@ -126,6 +126,7 @@ class Wocar(RobustPolicyMethod):
     """
 
     name: ClassVar[str] = "wocar"
+    loss: ClassVar[str] = "wocar"
     images: ClassVar[bool] = False
     critic_weight: ScheduledWeight = field(default=LinearSchedule(0.0, 0.8))
     regularizer: SARegularizer = field(default=SARegularizer(0.2, LinearSchedule(0.0, 1.0, end=0.75), form="sgld"))

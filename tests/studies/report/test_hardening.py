@@ -49,6 +49,14 @@ def test_a_card_says_what_the_agent_has_behind_it(tmp_path: Path) -> None:
     assert advised_training(second.victim).tried == ("wocar", "pa-ad")
 
 
+@pytest.mark.parametrize(
+    ("name", "loss"), [("smoothed-dqn", "smoothed"), ("radial-dqn", "radial"), ("sa-ddpg", "sa"), ("wocar", "wocar")]
+)
+def test_a_robust_training_is_known_by_its_loss(name: str, loss: str) -> None:
+    agent = with_training(adv.load_victim("zoo:cartpole-dqn"), robust={"type": name, "within": {"eps": 0.1}})
+    assert advised_training(agent).tried == (loss,)
+
+
 def test_trainings_beside_the_report_that_began_with_the_agent_count(tmp_path: Path) -> None:
     agent = adv.load_victim("zoo:cartpole-dqn")
     (tmp_path / "broken").mkdir()
