@@ -324,7 +324,8 @@ def threat(
 def _hint(name: str) -> str:
     if name.partition(":")[0] in presets:
         return " (that is a text: wrap, evaluate and presets.parse_threat read texts, threat takes a name)"
-    if name.partition(":")[0] in ("pa-ad", "sa-rl", "pa-ad-action", "hybrid"):
+    kind = Value.kinds.get(name.partition(":")[0])
+    if kind is not None and issubclass(kind, (Actor, Hybrid)):
         return " (that is trained: train_adversary, or adv-wrappers train-adversary, and then learned:card=FOLDER)"
     words = name.strip().lower().replace("_", "-").split()
     close = difflib.get_close_matches(words[0], presets, n=1) if words else []

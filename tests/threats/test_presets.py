@@ -92,6 +92,7 @@ def test_texts(text, expected):
     [
         ("nois:eps=1", "known: "),
         ("pa-ad:eps=0.1", "that is trained: train_adversary"),
+        ("forces:eps=0.1", "that is trained: train_adversary"),
         ("noise", "needs a budget"),
         ("noise:eps", "key=value"),
         ("noise:eps=1,eps=2", "twice"),
