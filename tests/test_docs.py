@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
+import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -70,6 +73,37 @@ def test_named_functions_and_classes_exist():
     defined = set(re.findall(r"^ *(?:class|def) (\w+)|^(\w+)(?:: [^=\n]+)? = ", source, re.MULTILINE))
     known = {name for pair in defined for name in pair} | {"autoreset", "info", "name"}
     assert not set(re.findall(r"``([A-Za-z_]\w*)``", text)) - known
+
+
+def defined_in(path):
+    """Names of a file of the source: its own, and what is defined or assigned anywhere in it."""
+    yield path.parent.name if path.stem == "__init__" else path.stem
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def test_what_references_name_exists():
+    role = r":(class|func|meth|mod|data|attr):`(?:[^`<]*<)?[~!]?([\w.]+)>?(?:\(\))?`"
+    sources = [*PACKAGE.rglob("*.py")]
+    known = {*dir(builtins), *(name for path in sources for name in defined_in(path))}
+    named = {
+        found
+        for path in [*sources, *(ROOT / "docs").rglob("*.rst")]
+        for found in re.findall(role, path.read_text(encoding="utf-8"))
+    }
+    others = {"gymnasium", "numpy", "stable_baselines3", "torch", *sys.stdlib_module_names}
+    ours = {(kind, target) for kind, target in named if target.partition(".")[0] not in others}
+    assert {target for _, target in ours if target.rpartition(".")[2] not in known} == set()
+    missing = []
+    for target in {target for kind, target in ours if kind != "attr" and target.startswith("adv_wrappers.")}:
+        try:
+            pkgutil.resolve_name(target)
+        except (ImportError, AttributeError):
+            missing.append(target)
+    assert missing == []
 
 
 def test_every_citation_is_in_the_bibliography():

@@ -37,7 +37,7 @@ class Transform(NativePerturbation):
     """A transform of images, in the dtype of the space.
 
     Args:
-        layout: which axis of an observation is what (see :func:`adv_wrappers.core.spaces.layout_of`); None infers.
+        layout: which axis of an observation is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers.
         per: a parameter given as a range ``(low, high)`` is drawn once an ``episode`` or once a ``step``.
 
     Raises:

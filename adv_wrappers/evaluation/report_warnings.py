@@ -2,7 +2,7 @@
 
 An attack that fails looks like an agent that is robust. Each check returns sentences that say what was seen and what
 may be done about it; a report carries them, and so does the table of the command line. What rows say of each other is
-looked at in :mod:`.masking`.
+looked at in :mod:`.gradient_masking`.
 """
 
 from __future__ import annotations

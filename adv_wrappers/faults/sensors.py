@@ -322,7 +322,7 @@ class Occlusion(NativePerturbation):
         height, width: of the rectangle, pixels.
         value: the grey, in the unit of the observation, drawn into the space.
         per: ``episode`` or ``step``: how long it stays where it is.
-        layout: which axis is what (see :func:`adv_wrappers.core.spaces.layout_of`); None infers it.
+        layout: which axis is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers it.
 
     Raises:
         SpaceError: at wrapping, for observations that are no pictures, or smaller than the rectangle.

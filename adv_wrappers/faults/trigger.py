@@ -31,7 +31,7 @@ class Trigger(NativePerturbation):
         value: the value, in the unit of the observation, drawn into the space.
         features: the indices of the features; None for a patch.
         patch: of pictures, the side of the square in pixels; not used with ``features``.
-        layout: of pictures, which axis is what (see :func:`adv_wrappers.core.spaces.layout_of`); None infers it.
+        layout: of pictures, which axis is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers it.
 
     Raises:
         ValueRangeError: for what are no indices.

@@ -51,7 +51,7 @@ class FrameReader:
 
     Args:
         space: a Box of uint8, or of floats with finite bounds, of at least two dimensions.
-        layout: which axis is what (see :func:`adv_wrappers.core.spaces.layout_of`); None infers it.
+        layout: which axis is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers it.
 
     Attributes:
         layout: the axes of the space, such as ``"FHW"``.

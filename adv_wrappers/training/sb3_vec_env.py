@@ -105,7 +105,7 @@ class AgentVecEnv(Sb3Adapter):
         clip_rewards: return the signs of the rewards. The returns of finished episodes are as they are.
 
     Attributes:
-        true_observations: the true observations ``[N, n]``, one batch a step, since :meth:`take_true_observations`.
+        true_observations: the true observations ``[N, n]``, one batch a step, since somebody cleared them.
         add_noise: what the agent adds to observations ``[N, n]`` itself, after any attack; None for nothing.
     """
 
