@@ -159,7 +159,7 @@ def _on_actor(policy: Any, frozen: Any, x: Tensor) -> dict[str, Call]:
         latent = actor.latent_pi(x)
         return torch.cat([actor.mu(latent), actor.log_std(latent).clamp(-20, 2)], -1)
 
-    distance = SquaredDistance(victim, net(x))
+    distance = SquaredDistance(victim, victim.family.mode(net(x)))
     return {
         FLOOR: floor(net, x, lambda params: distance(params).sum(), STEPS),
         OURS: attack(MaxDiff(victim, steps=STEPS), x, -torch.inf, torch.inf),

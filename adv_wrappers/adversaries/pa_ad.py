@@ -56,7 +56,7 @@ from adv_wrappers.adversaries.actor import (
     unit_box,
 )
 from adv_wrappers.attacks.gradient_attack import Keep, StepLength, Steps, pgd
-from adv_wrappers.attacks.objectives import Margin
+from adv_wrappers.attacks.objectives import Margin, OfMean, SquaredDistance
 from adv_wrappers.attacks.restarts import search
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
@@ -68,17 +68,16 @@ from adv_wrappers.victims.gradients import need_gradient
 _TINY = 1e-12
 
 
-class _PolicyChange:
-    """A function of the change of a victim's policy."""
+class _PolicyChange(OfMean):
+    """A function of the change of a victim's policy: of the mean of continuous actions, or of probabilities."""
 
     def __init__(self, victim: Any, params: Tensor, wanted: Tensor) -> None:
-        self.discrete, self.gaussian = victim.kind in ("q", "logits"), victim.kind == "gaussian"
+        super().__init__(victim)
+        self.discrete = victim.kind in ("q", "logits")
         self.own, self.wanted = self._policy(params), wanted
 
     def _policy(self, params: Tensor) -> Tensor:
-        if self.discrete:
-            return softmax(params)
-        return params.chunk(2, -1)[0] if self.gaussian else params
+        return softmax(params) if self.discrete else self.mean(params)
 
     def _value(self, delta: Tensor) -> Tensor:
         raise NotImplementedError
@@ -95,7 +94,7 @@ class _PolicyChange:
         slope = self._slope(policy - self.own)
         if self.discrete:
             return policy * (slope - (policy * slope).sum(-1, keepdim=True))
-        return torch.cat([slope, torch.zeros_like(slope)], -1) if self.gaussian else slope
+        return self.of_params(slope)
 
 
 class ChangeAlong(_PolicyChange):
@@ -124,23 +123,6 @@ class ChangeAndCosine(_PolicyChange):
         unit = delta / length
         cosine = (unit * self.wanted).sum(-1, keepdim=True)
         return unit + self.weight * (self.wanted - cosine * unit) / length
-
-
-class TowardMean:
-    """``-||mean - goal||^2``: the mean of continuous actions is brought to ``goal`` ``[B, K]``."""
-
-    def __init__(self, victim: Any, goal: Tensor) -> None:
-        self.gaussian, self.goal = victim.kind == "gaussian", goal
-
-    def __call__(self, params: Tensor) -> Tensor:
-        mean = params.chunk(2, -1)[0] if self.gaussian else params
-        return -(mean - self.goal).square().sum(-1)
-
-    def gradient(self, params: Tensor) -> Tensor:
-        """``2 (goal - mean)``."""
-        mean = params.chunk(2, -1)[0] if self.gaussian else params
-        slope = 2 * (self.goal - mean)
-        return torch.cat([slope, torch.zeros_like(slope)], -1) if self.gaussian else slope
 
 
 class TowardPolicy:
@@ -307,13 +289,13 @@ class PAAD(Actor):
             d = torch.cat([d, -d.sum(-1, keepdim=True)], -1) if released else d @ zero_sum_basis(d.shape[1] + 1).to(d)
         return d / d.norm(dim=-1, keepdim=True).clamp(min=1e-12)  # type: ignore[no-any-return]
 
-    def _target(self, action: Tensor) -> Margin | TowardMean | TowardPolicy:
+    def _target(self, action: Tensor) -> Margin | SquaredDistance | TowardPolicy:
         if isinstance(self.victim.action_space, spaces.Discrete):
             return Margin(action, toward=True)
         size = math.prod(self.victim.action_space.shape)
         goal = scale_to_range(self.victim.action_space, action[:, :size], self.stretch)
         if not self.variance:
-            return TowardMean(self.victim, goal)
+            return SquaredDistance(self.victim, goal, toward=True)
         return TowardPolicy(self.victim, torch.cat([goal, action[:, size:]], -1))  # log standard deviations in [-1, 1]
 
 

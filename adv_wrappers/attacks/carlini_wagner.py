@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
+from adv_wrappers.attacks.adam import Adam
 from adv_wrappers.attacks.gradient_attack import StepLength, Steps
 from adv_wrappers.attacks.objectives import Margin, need_discrete
 from adv_wrappers.core.arrays import flat_rows
@@ -105,14 +106,13 @@ class CarliniWagner(VictimAttack):
         c = self.c * flat_rows(context.high - context.low).amax(1).square()
         floor, ceiling = x.new_zeros(len(x)), x.new_full((len(x),), torch.inf)
         for _ in range(self.searches):
-            w, mean, square = start.clone(), torch.zeros_like(x), torch.zeros_like(x)
+            w, adam = start, Adam(start, self.step)
             won = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-            for i in range(1, self.steps + 1):
+            for _ in range(self.steps):
                 tanh = w.tanh()
                 y = middle + half * tanh
                 g = (2 * (y - x) - c.view(shape) * slope(y)) * half * (1 - tanh.square())
-                mean, square = mean.mul_(0.9).add_(g, alpha=0.1), square.mul_(0.999).addcmul_(g, g, value=0.001)
-                w = w - self.step * (mean / (1 - 0.9**i)) / ((square / (1 - 0.999**i)).sqrt() + 1e-8)
+                w = w - adam.step(g)
                 y = context.project(middle + half * w.tanh())
                 score = lead(bound.params(y))
                 cost = flat_rows(y - x).square().sum(1)

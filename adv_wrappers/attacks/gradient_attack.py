@@ -196,8 +196,7 @@ def pgd(
     spend, lengths = getattr(gradient, "overwritable", False), _lengths(step, schedule, steps)
     for i in range(steps):
         g = gradient(y)
-        if i == steps - 1:
-            y = _mark_nonfinite(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
+        y = _mark_nonfinite(context, y, g, i, steps)
         y = context.ascend(y, g, lengths[i], spend)
         del g
     return y
@@ -225,8 +224,7 @@ def momentum(
         move = lengths[i]
         ahead = context.ascend(y, total, move * decay) if nesterov else y
         g = gradient(ahead)
-        if i == steps - 1:
-            y = _mark_nonfinite(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
+        y = _mark_nonfinite(context, y, g, i, steps)
         length = torch.linalg.vector_norm(flat_rows(g), 1, dim=1).clamp(min=torch.finfo(g.dtype).tiny)
         total.mul_(decay).addcdiv_(g, length.view(-1, *[1] * (g.dim() - 1)))
         del g
@@ -257,8 +255,7 @@ def langevin(
     spend = getattr(gradient, "overwritable", False) and not scaled
     for i, jitter in enumerate(context.normals(steps)):
         g = context.budget.in_units(gradient(y)) if scaled else gradient(y)
-        if i == steps - 1:
-            y = _mark_nonfinite(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
+        y = _mark_nonfinite(context, y, g, i, steps)
         g = (g.add_ if spend else g.add)(jitter, alpha=factor / (i + 2))
         del jitter
         y = context.ascend(y, g, lengths[i], spend=True)
@@ -270,9 +267,12 @@ def _lengths(step: float, schedule: str, steps: int) -> list[float]:
     return [step] * steps if schedule == "constant" else [step * (1 - i / steps) for i in range(steps)]
 
 
-def _mark_nonfinite(y: Tensor, gradient: Tensor, own: bool) -> Tensor:
-    """``y``, NaN where the gradient is not finite: the engine then raises, without a check at every step.
+def _mark_nonfinite(context: Context, y: Tensor, gradient: Tensor, i: int, steps: int) -> Tensor:
+    """``y``, at the last of some steps NaN where the gradient is not finite: the engine then raises.
 
-    The sign of NaN is zero: the attack would stay where it is and the victim seem robust. ``own`` allows to write to y.
+    The sign of NaN is zero: the attack would stay where it is and the victim seem robust.
     """
+    if i < steps - 1:
+        return y
+    own = i > 0 and not context.budget.is_zero  # else it is the start, which is not to be written to
     return y.add_(gradient, alpha=0) if own else torch.add(y, gradient, alpha=0)

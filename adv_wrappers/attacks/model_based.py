@@ -23,6 +23,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from adv_wrappers.attacks.adam import Adam
 from adv_wrappers.attacks.targets import Target, TargetLike, VictimValue, as_target, target_of
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
@@ -53,7 +54,6 @@ from adv_wrappers.victims.victim import Victim
 
 MOST_CORNERS = 64  # constant corners of the budget, where a search begins at all of them
 DRAWN_CORNERS = 32  # where there are more, so many are drawn: 64 would cost as much as thirty steps of a descent
-_BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of Adam
 
 
 @dataclass
@@ -202,7 +202,7 @@ def best_of(losses: Tensor, plans: Tensor, count: int = 1) -> tuple[Tensor, Tens
 
 
 def descend(problem: PlanningProblem, plans: Tensor, iterations: int, lr: float) -> tuple[Tensor, Tensor]:
-    """Adam (Kingma and Ba 2015) from plans ``[P, B, T, d]``: the best iterate of each, and its loss ``[P, B]``.
+    """Adam from plans ``[P, B, T, d]``: the best iterate of each, and its loss ``[P, B]``.
 
     Args:
         problem: the problem.
@@ -210,8 +210,7 @@ def descend(problem: PlanningProblem, plans: Tensor, iterations: int, lr: float)
         iterations: gradient steps.
         lr: the learning rate, in the budget's radius.
     """
-    plans = plans.clone()
-    first, second = torch.zeros_like(plans), torch.zeros_like(plans)
+    plans, adam = plans.clone(), Adam(plans, lr)
     best, least = plans.clone(), torch.full(plans.shape[:-2], math.inf, dtype=plans.dtype, device=plans.device)
 
     def keep(losses: Tensor, plans: Tensor) -> None:
@@ -219,15 +218,12 @@ def descend(problem: PlanningProblem, plans: Tensor, iterations: int, lr: float)
         torch.where(better, losses, least, out=least)
         torch.where(better[..., None, None], plans, best, out=best)
 
-    for i in range(iterations):
+    for _ in range(iterations):
         with torch.enable_grad():
             losses = problem.losses(plans.requires_grad_())
             (slope,) = torch.autograd.grad(losses.sum(), plans)
         keep(losses.detach(), plans.detach())
-        first = first.lerp(slope, 1 - _BETAS[0])
-        second = second.lerp(slope.square(), 1 - _BETAS[1])
-        size = (second / (1 - _BETAS[1] ** (i + 1))).sqrt() + _EPSILON
-        plans = problem.feasible(plans.detach() - lr * first / (1 - _BETAS[0] ** (i + 1)) / size)
+        plans = problem.feasible(plans.detach() - adam.step(slope))
     keep(problem.losses(plans), plans)
     return least, best
 

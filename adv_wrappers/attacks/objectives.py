@@ -32,46 +32,49 @@ def _one_hot(target: Tensor, params: Tensor) -> Tensor:
     return torch.zeros_like(params).scatter_(-1, target.unsqueeze(-1), 1.0)
 
 
-def _played(params: Tensor, target: Tensor, toward: bool) -> Tensor:
-    """Whether the most likely action is (``toward``), or is not, the target; as numbers ``[B]``."""
-    same = params.argmax(-1) == target
-    return (same if toward else ~same).to(params.dtype)
+class _OfChoice:
+    """A loss of one action's parameter among all of them.
 
-
-class CrossEntropy:
-    """``-log softmax(params)[target]``: up, the target becomes unlikely; with ``toward=True`` the negative of it.
-
-    The gradient underflows to zero where the target leads by more than about 104; :class:`Margin` does not.
+    Args:
+        target: the action, int64 ``[B]``.
+        toward: whether the loss drives to it, and not away from it.
     """
 
     def __init__(self, target: Tensor, toward: bool = False) -> None:
         self.target, self.sign = target, -1.0 if toward else 1.0
         self._hot: Tensor | None = None
+
+    def _less_target(self, slope: Tensor) -> Tensor:
+        """``slope`` minus one at the target, written over it; the negative of that with ``toward``."""
+        if self._hot is None:
+            self._hot = _one_hot(self.target, slope)
+        return slope.sub_(self._hot) if self.sign > 0 else torch.sub(self._hot, slope, out=slope)
+
+
+class CrossEntropy(_OfChoice):
+    """``-log softmax(params)[target]``: up, the target becomes unlikely; with ``toward=True`` the negative of it.
+
+    The gradient underflows to zero where the target leads by more than about 104; :class:`Margin` does not.
+    """
 
     def __call__(self, params: Tensor) -> Tensor:
         return -self.sign * params.log_softmax(-1).gather(-1, self.target[:, None]).squeeze(-1)
 
     def success(self, params: Tensor) -> Tensor:
         """One where the target is not played, or with ``toward`` where it is; else zero."""
-        return _played(params, self.target, self.sign < 0)
+        played = params.argmax(-1) == self.target
+        return (~played if self.sign > 0 else played).to(params.dtype)
 
     def gradient(self, params: Tensor) -> Tensor:
         """``softmax - one_hot(target)``."""
-        if self._hot is None:
-            self._hot = _one_hot(self.target, params)
-        slope = softmax(params)
-        return slope.sub_(self._hot) if self.sign > 0 else torch.sub(self._hot, slope, out=slope)
+        return self._less_target(softmax(params))
 
 
-class Margin:
+class Margin(_OfChoice):
     """The best other action's lead over the target, ``max_{i != target} params_i - params_target``.
 
     Above zero another action is played (with ``toward`` the target), so it needs no ``success`` beside it.
     """
-
-    def __init__(self, target: Tensor, toward: bool = False) -> None:
-        self.target, self.sign = target, -1.0 if toward else 1.0
-        self._hot: Tensor | None = None
 
     def _others(self, params: Tensor) -> Tensor:
         return params.scatter(-1, self.target[:, None], -torch.inf)
@@ -82,10 +85,7 @@ class Margin:
 
     def gradient(self, params: Tensor) -> Tensor:
         """One at the best other action, minus one at the target."""
-        if self._hot is None:
-            self._hot = _one_hot(self.target, params)
-        best = _one_hot(self._others(params).argmax(-1), params)
-        return best.sub_(self._hot) if self.sign > 0 else torch.sub(self._hot, best, out=best)
+        return self._less_target(_one_hot(self._others(params).argmax(-1), params))
 
 
 class LeadOver:
@@ -134,7 +134,17 @@ class LogitRatio:
         return slope.scatter_add_(-1, top.indices[:, ::2], torch.cat([-part, part], -1))
 
 
-class Divergence:
+class _Tempered:
+    """A loss of a policy, whose parameters are divided by temperatures ``[B]`` first; None for one."""
+
+    def __init__(self, temperature: Tensor | None) -> None:
+        self.temperature = None if temperature is None else temperature[:, None]
+
+    def _divided(self, values: Tensor) -> Tensor:
+        return values if self.temperature is None else values / self.temperature
+
+
+class Divergence(_Tempered):
     """``KL(policy at the true observation || policy here)``.
 
     Args:
@@ -147,14 +157,11 @@ class Divergence:
     def __init__(
         self, victim: Victim, params: Tensor, averaged: bool = False, temperature: Tensor | None = None
     ) -> None:
-        self.family, self.temperature = victim.family, None if temperature is None else temperature[:, None]
-        self.clean = self._divided(params)
+        super().__init__(temperature)
+        self.family, self.clean = victim.family, self._divided(params)
         self._from = victim.family.divergence(self.clean, averaged)
         if not isinstance(victim.action_space, spaces.Box):
             self.success = self._success
-
-    def _divided(self, params: Tensor) -> Tensor:
-        return params if self.temperature is None else params / self.temperature
 
     def __call__(self, params: Tensor) -> Tensor:
         return self._from(self._divided(params))
@@ -166,34 +173,49 @@ class Divergence:
 
     def gradient(self, params: Tensor) -> Tensor:
         """In closed form from the family of distributions."""
-        if self.temperature is None:
-            return self._from.gradient(params)
-        return self._from.gradient(params / self.temperature) / self.temperature
+        return self._divided(self._from.gradient(self._divided(params)))
 
 
-class SquaredDistance:
-    """``||mean here - mean at the true observation||^2`` of continuous actions, all of the same weight.
+class OfMean:
+    """A loss of the mean of a victim's continuous actions, which it reads from the parameters ``[B, K]``."""
 
-    MaxDiff's objective for agents that play their mean, as released: twice the divergence of Normals of variance one.
-    """
-
-    def __init__(self, victim: Victim, params: Tensor) -> None:
+    def __init__(self, victim: Any) -> None:
         self.gaussian = victim.kind == "gaussian"
-        self.mean = self._mean(params)
 
-    def _mean(self, params: Tensor) -> Tensor:
+    def mean(self, params: Tensor) -> Tensor:
+        """The means ``[B, D]``."""
         return params.chunk(2, -1)[0] if self.gaussian else params
 
-    def __call__(self, params: Tensor) -> Tensor:
-        return (self._mean(params) - self.mean).square().sum(-1)
-
-    def gradient(self, params: Tensor) -> Tensor:
-        """``2 (mean - clean mean)``, and nothing for a deviation."""
-        slope = 2 * (self._mean(params) - self.mean)
+    def of_params(self, slope: Tensor) -> Tensor:
+        """The gradient of the parameters from that of the mean: nothing for a deviation."""
         return torch.cat([slope, torch.zeros_like(slope)], -1) if self.gaussian else slope
 
 
-class ExpectedQ:
+class SquaredDistance(OfMean):
+    """``||mean here - goal||^2`` of continuous actions, all of the same weight; with ``toward`` the negative of it.
+
+    From the mean at the true observation it is MaxDiff's objective for agents that play their mean, as released: twice
+    the divergence of Normals of variance one.
+    """
+
+    def __init__(self, victim: Any, goal: Tensor, toward: bool = False) -> None:
+        super().__init__(victim)
+        self.goal, self.sign = goal, -1.0 if toward else 1.0
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return self.sign * (self.mean(params) - self.goal).square().sum(-1)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """``2 (mean - goal)``."""
+        return self.of_params(2 * self.sign * (self.mean(params) - self.goal))
+
+
+def _against(q: Tensor, params: Tensor) -> Tensor:
+    """``-Q(true observation, action that is played at params)``, ``[B]``."""
+    return -q.gather(-1, params.argmax(-1, keepdim=True)).squeeze(-1)
+
+
+class ExpectedQ(_Tempered):
     """``-sum_a pi(a | here) Q(true observation, a)`` for discrete actions.
 
     Args:
@@ -202,23 +224,20 @@ class ExpectedQ:
     """
 
     def __init__(self, q: Tensor, temperature: Tensor | None = None) -> None:
-        self.q, self.temperature = q, None if temperature is None else temperature[:, None]
-
-    def _divided(self, params: Tensor) -> Tensor:
-        return params if self.temperature is None else params / self.temperature
+        super().__init__(temperature)
+        self.q = q
 
     def __call__(self, params: Tensor) -> Tensor:
         return -(self._divided(params).softmax(-1) * self.q).sum(-1)
 
     def success(self, params: Tensor) -> Tensor:
         """``-Q(true observation, action that is played here)``."""
-        return -self.q.gather(-1, params.argmax(-1, keepdim=True)).squeeze(-1)
+        return _against(self.q, params)
 
     def gradient(self, params: Tensor) -> Tensor:
         """``-pi (Q - E Q)``, divided by the temperature."""
         pi = softmax(self._divided(params))
-        slope = -pi * (self.q - (pi * self.q).sum(-1, keepdim=True))
-        return slope if self.temperature is None else slope / self.temperature
+        return self._divided(-pi * (self.q - (pi * self.q).sum(-1, keepdim=True)))
 
 
 class MarginOfQ(Margin):
@@ -233,7 +252,7 @@ class MarginOfQ(Margin):
 
     def success(self, params: Tensor) -> Tensor:
         """``-Q(true observation, action that is played here)``."""
-        return -self.q.gather(-1, params.argmax(-1, keepdim=True)).squeeze(-1)
+        return _against(self.q, params)
 
 
 class CriticOfMode:
@@ -316,7 +335,7 @@ def divergence_of(
     """MaxDiff's objective at the true parameters ``[B, K]``; see :class:`adv_wrappers.attacks.max_diff.MaxDiff`."""
     if victim.kind == "gaussian":
         if weights == "one" or (weights is None and victim.select == "mode"):
-            return SquaredDistance(victim, params)
+            return SquaredDistance(victim, victim.family.mode(params))
         return Divergence(victim, params, averaged=True)
     discrete = victim.discrete
     return Divergence(victim, params, temperature=temperature_of(temperature, victim, params) if discrete else None)

@@ -121,8 +121,7 @@ def _perturb(context: Context, applied: AppliedThreat, state: LayerState) -> tup
     """The perturbed rows, their largest absolute value where it has to be looked at later, and the new memory."""
     exact, x = context.exact, context.x
     y: Any = applied.how(tensor_of(context.part, applied.device) if applied.native else x, context)
-    if not isinstance(y, Tensor) or y.shape != x.shape or y.is_complex():
-        raise _not_a_batch(applied, y, x.shape)
+    _check_batch(applied, y, x.shape)
     # a box that was searched bounds the result, where the attack promises not to write to it
     own = getattr(applied.how, "capturable", False) and (x.dtype, x.device) == (exact.dtype, exact.device)
     low, high = context.box if own else context.exact_box()
@@ -162,8 +161,7 @@ def _transform(step: AttackedStep, attacked: Flags) -> Batch:
     x = tensor_of(part if rows is None else part[rows], applied.device)
     context = Context(step)
     y = applied.how(x, context)
-    if not isinstance(y, Tensor) or y.shape != x.shape or y.is_complex():
-        raise _not_a_batch(applied, y, x.shape)
+    _check_batch(applied, y, x.shape)
     if y.dtype != x.dtype:
         raise ThreatError(f"{applied.threat.label} is native, so it must return {x.dtype}, got {y.dtype}")
     if state.free is not None:
@@ -174,9 +172,11 @@ def _transform(step: AttackedStep, attacked: Flags) -> Batch:
     return out
 
 
-def _not_a_batch(applied: AppliedThreat, y: object, shape: torch.Size) -> ThreatError:
-    got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-    return ThreatError(f"{applied.threat.label} must return a tensor {tuple(shape)}, got {got}")
+def _check_batch(applied: AppliedThreat, y: object, shape: torch.Size) -> None:
+    """Raise :class:`ThreatError` unless this is a batch of a shape, of real numbers."""
+    if not isinstance(y, Tensor) or y.shape != shape or y.is_complex():
+        got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        raise ThreatError(f"{applied.threat.label} must return a tensor {tuple(shape)}, got {got}")
 
 
 def _not_finite(applied: AppliedThreat) -> ThreatError:

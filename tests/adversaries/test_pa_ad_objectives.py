@@ -9,8 +9,8 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries.actor import scale_to_range
-from adv_wrappers.adversaries.pa_ad import ChangeAlong, ChangeAndCosine, TowardMean, TowardPolicy, zero_sum_basis
-from adv_wrappers.attacks.objectives import Margin
+from adv_wrappers.adversaries.pa_ad import ChangeAlong, ChangeAndCosine, TowardPolicy, zero_sum_basis
+from adv_wrappers.attacks.objectives import Margin, SquaredDistance
 from tests.core.helpers import actor, chooser, context, mlp, randn
 from tests.every_case import every_case
 
@@ -94,7 +94,7 @@ def test_turned_is_finite_where_nothing_changed(kind):
 @pytest.mark.parametrize("kind", ["mean", "gaussian"])
 def test_toward(kind):
     goal = randn(ROWS, ACTIONS, seed=4)
-    objective = TowardMean(victim_of(kind), goal)
+    objective = SquaredDistance(victim_of(kind), goal, toward=True)
     compare(objective, lambda params: -(policy_of(kind, params) - goal).norm(dim=-1).square(), points(kind, 2.0, 3))
     there = torch.cat([goal, goal], -1) if kind == "gaussian" else goal
     assert not objective(there).any() and not objective.gradient(there).any()

@@ -88,10 +88,10 @@ def test_gradient_of_the_tempered_divergence():
 def test_gradient_of_the_squared_distance(family):
     victim = space(family)
     clean, here = victim.params(randn(6, 4, seed=1)), victim.params(randn(6, 4, seed=2))
-    compare(SquaredDistance(victim, clean), here)
     size = 3 if family == "gaussian" else 6
-    expected = (here - clean)[:, :size].square().sum(-1)
-    torch.testing.assert_close(SquaredDistance(victim, clean)(here), expected)
+    distance = SquaredDistance(victim, clean[:, :size])
+    compare(distance, here)
+    torch.testing.assert_close(distance(here), (here - clean)[:, :size].square().sum(-1))
 
 
 @pytest.mark.parametrize("family", ["gaussian", "mean"])

@@ -65,7 +65,7 @@ CASES = {
     "margin": (CHOOSER, Margin(LABELS)),
     "divergence": (CHOOSER, Divergence(CHOOSER, CHOOSER.params(X + 1))),
     "gaussian": (ACTOR, Divergence(ACTOR, ACTOR.params(X + 1), averaged=True)),
-    "distance": (ACTOR, SquaredDistance(ACTOR, ACTOR.params(X + 1))),
+    "distance": (ACTOR, SquaredDistance(ACTOR, ACTOR.mode(ACTOR.params(X + 1)))),
 }
 
 

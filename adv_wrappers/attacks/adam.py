@@ -1,0 +1,28 @@
+"""Adam (Kingma and Ba 2015), by which attacks descend that search in a space without a budget's geometry."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
+
+
+class Adam:
+    """The steps of one descent.
+
+    Args:
+        like: a batch of the shape, dtype and device of what moves.
+        lr: the learning rate.
+    """
+
+    def __init__(self, like: Tensor, lr: float) -> None:
+        self.mean, self.square, self.lr, self.steps = torch.zeros_like(like), torch.zeros_like(like), lr, 0
+
+    def step(self, gradient: Tensor) -> Tensor:
+        """What is taken from the point that has this gradient."""
+        self.steps += 1
+        self.mean.mul_(_FIRST).add_(gradient, alpha=1 - _FIRST)
+        self.square.mul_(_SECOND).addcmul_(gradient, gradient, value=1 - _SECOND)
+        size = (self.square / (1 - _SECOND**self.steps)).sqrt() + _EPSILON
+        return self.lr * (self.mean / (1 - _FIRST**self.steps)) / size
