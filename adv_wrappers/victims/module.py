@@ -2,346 +2,36 @@
 
 from __future__ import annotations
 
-import copy
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, cast
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.core.spaces import CHOICES, size_difference, to_victim
+from adv_wrappers.core.spaces import CHOICES, to_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of, traced_graph
-from adv_wrappers.utils.trees import clone, map_leaves, tensors
-from adv_wrappers.victims.action_check import draws, own_methods, play_as_it_says
-from adv_wrappers.victims.distributions import DistributionFamily, as_distribution, params_of, unscale
+from adv_wrappers.utils.trees import clone
+from adv_wrappers.victims.action_check import draws, play_as_it_says
+from adv_wrappers.victims.distributions import as_distribution, params_of, unscale
 from adv_wrappers.victims.frozen_copy import check_weights, frozen_copy, unwrapped
-from adv_wrappers.victims.functions import ArrayFunction, ArrayStart, ChosenActions, answers_arrays, to_arrays
-from adv_wrappers.victims.hidden_state import HiddenState, answers, take_out_state, unchanged_randomness
-from adv_wrappers.victims.victim import (
-    BatchedObservation,
-    OutputKind,
-    RecurrentState,
-    Select,
-    Victim,
-    choice_sizes,
-    device_of,
+from adv_wrappers.victims.functions import ArrayFunction, ArrayStart, ChosenActions
+from adv_wrappers.victims.hidden_state import HiddenState, answers, take_out_state
+from adv_wrappers.victims.probe import (
+    Form,
+    ModuleOutput,
+    Net,
+    Probe,
+    check_action_space,
+    check_family,
+    check_forward,
+    random_rows,
 )
-
-# ----------------------------------------------------------------------------------------------------------------------
-# What a module takes and returns, found out by calling it with two random observations before a victim is made of it.
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-Net = nn.Module | Callable[..., Any]  # a function may return anything; what it does is checked
-InitialState = Callable[[int], RecurrentState]  # rows to a hidden state with leaves [rows, ...]
-RandomRows = Callable[[int, int], Any]  # a seed and a number of rows to as many observations
-
-
-def action_width(space: spaces.Space[object]) -> int:
-    """How many numbers per row describe an action of this space: a mean, or logits of every choice."""
-    if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        return space.shape[0]
-    if sizes := choice_sizes(space):
-        return sum(sizes)
-    raise VictimError(f"expected Discrete, MultiDiscrete, MultiBinary or one-dimensional Box actions, got {space}")
-
-
-def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.dtype) -> RandomRows:
-    """A function of a seed and a number of rows to as many random observations, as a module takes them."""
-
-    def leaf_rows(leaf: spaces.Space[object], rows: list[Any]) -> Any:
-        if isinstance(leaf, spaces.Dict):
-            return {key: leaf_rows(part, [row[key] for row in rows]) for key, part in leaf.spaces.items()}
-        if isinstance(leaf, spaces.Tuple):
-            return tuple(leaf_rows(part, [row[i] for row in rows]) for i, part in enumerate(leaf.spaces))
-        if isinstance(leaf, spaces.Text) and not isinstance(space, spaces.Text):
-            return np.array(rows, dtype=object)
-        if not isinstance(leaf, (spaces.Box, *CHOICES)):
-            raise VictimError(
-                f"expected Box, Discrete, MultiDiscrete or MultiBinary observations (or a Dict or Tuple of these and "
-                f"Text), got {leaf}: env = gymnasium.wrappers.TransformObservation(env, function, "
-                f"gymnasium.spaces.Box(...)) makes numbers of them, by a function of yours"
-            )
-        values = np.stack(rows)
-        if not isinstance(leaf, spaces.Box):
-            return torch.from_numpy(values).to(device)
-        # what a space without real bounds draws is too large for any network
-        high = np.where(abs(leaf.high) < 1e3, leaf.high, 10.0)
-        return torch.from_numpy(np.clip(values, np.where(abs(leaf.low) < 1e3, leaf.low, -10.0), high)).to(device, dtype)
-
-    def rows_of(seed: int, rows: int) -> Any:
-        own = copy.deepcopy(space)
-        own.seed(seed)
-        return leaf_rows(own, [own.sample() for _ in range(rows)])
-
-    return rows_of
-
-
-def input_form(
-    net: Net, rows: RandomRows, start: InitialState | None
-) -> Literal["gradients", "tensors", "arrays", "arrays of tensors"]:
-    """Whether a module or function works on tensors, with or without gradients, or on numpy arrays.
-
-    It is tried on tensors that require a gradient, then on arrays (NumPy's own functions take tensors too, and
-    return them without a gradient), then on plain tensors. One that is quantised, or runs without gradients, has none;
-    one that takes tensors alone may answer with arrays.
-
-    Raises:
-        VictimError: for a function that takes none of them.
-    """
-
-    def call(arrays: bool, gradient: bool) -> tuple[object, bool]:
-        obs, state = rows(0, 2), (start(2),) if start else ()
-        if arrays:
-            return net(to_arrays(obs), *to_arrays(state)), False
-        with torch.set_grad_enabled(gradient):
-            out = net(_requiring_gradient(obs) if gradient else obs, *state)
-            return out, gradient and _differentiable(out, obs)
-
-    faults: list[Exception] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of NumPy, when it gets tensors
-        converts = False
-        for arrays, gradient in [(False, True), (True, False), (False, False)]:
-            try:
-                out, differentiable = call(arrays, gradient)
-            except Exception as error:
-                faults.append(error)
-                continue
-            if answers_arrays(out):
-                if arrays:
-                    return "arrays"
-                converts = True
-            elif not arrays:
-                return "gradients" if differentiable else "tensors"
-    if converts:
-        return "arrays of tensors"
-    if isinstance(net, nn.Module):
-        return "gradients"  # inspect_output says what is wrong with it
-    on_arrays = faults[min(1, len(faults) - 1)]
-    raise VictimError(f"the module does not take observations: as tensors {faults[0]}; as numpy arrays {on_arrays}")
-
-
-def takes_float64(net: Net, space: spaces.Space[object], start: InitialState | None) -> bool:
-    """Whether a space has a Box of float64, and a function on arrays takes such observations."""
-    leaves = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
-    if not any(isinstance(leaf, spaces.Box) and leaf.dtype == np.float64 for leaf in leaves):
-        return False
-    obs = random_rows(space, torch.device("cpu"), torch.float64)(0, 2)
-    try:
-        net(*to_arrays((obs, start(2)) if start else (obs,)))
-    except Exception:  # such as of an inference session for float32
-        return False
-    return True
-
-
-def _requiring_gradient(obs: object) -> object:
-    """Observations that require a gradient; copies, because a function may well scale its input in place."""
-
-    def requiring(leaf: object) -> object:
-        return leaf.requires_grad_().clone() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
-
-    return map_leaves(requiring, obs)
-
-
-def _differentiable(out: object, obs: object) -> bool:
-    """Whether a gradient comes from an output to the observations: weights alone may require one, too."""
-    out = as_distribution(out[0] if isinstance(out, tuple) and out else out)
-    if isinstance(out, torch.distributions.Distribution):
-        try:
-            out = params_of(out)[1]
-        except TypeError:  # inspect_output raises for it
-            return True
-    if not isinstance(out, Tensor):
-        return True
-    seen = [leaf for leaf in tensors(obs) if leaf.requires_grad]
-    if not seen:  # choices, which no attack by gradients is for
-        return True
-    if not out.requires_grad:
-        return False
-    return any(slope is not None for slope in torch.autograd.grad(out.sum(), seen, allow_unused=True))
-
-
-Form = Literal["tensor", "pair", "first", "distribution"]
-
-
-@dataclass(frozen=True)
-class ModuleOutput:
-    """What a module was found to return.
-
-    Attributes:
-        form: "tensor", "pair" (a mean and a log-std), "distribution" or "first" (a tensor, and beside it something
-            else such as a hidden state, which is ignored).
-        kind: the kind of a distribution; None otherwise.
-        width: how many numbers a row has, in both halves of a pair together.
-        writes: whether the module writes to its input.
-        family: that of a distribution which is neither categorical nor a diagonal Normal.
-    """
-
-    form: Form
-    kind: Literal["logits", "gaussian", "distribution"] | None
-    width: int
-    writes: bool
-    family: DistributionFamily | None = None
-
-
-def inspect_output(net: Net, rows: RandomRows, start: InitialState | None, kind: str | None = None) -> ModuleOutput:
-    """What the module returns for two random observations.
-
-    Args:
-        net: the module, which takes observations, and with ``start`` a hidden state.
-        rows: makes observations.
-        start: the function from rows to a hidden state, or None.
-        kind: the kind that the user gave; two tensors are a mean and a log-std unless it has no log-std.
-
-    Raises:
-        VictimError: for a module that fails on such observations, or returns what no victim can be made of.
-    """
-    given = (rows(0, 2), start(2)) if start else (rows(0, 2),)
-    before = [leaf._version for leaf in tensors(given)]
-    try:
-        with torch.no_grad():
-            out = net(*given)
-            out = as_distribution(out[0] if start else out)
-    except Exception as error:
-        seen = [tuple(leaf.shape) for leaf in tensors(given)]
-        # of a linear layer that takes another number of features, which torch says at the end of a traceback
-        sizes = re.search(r"shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x\d+\)", str(error))
-        why = str(error) or type(error).__name__
-        if sizes is not None:
-            why = sizes.group() + (size_difference(int(sizes[3]), int(sizes[2])) if int(sizes[1]) == 2 else "")
-        raise VictimError(f"the module does not take observations of shapes {seen}: {why}{_by_method(net)}") from error
-    writes = [leaf._version for leaf in tensors(given)] != before
-    if isinstance(out, torch.distributions.Distribution):
-        try:
-            found, params = params_of(out)
-        except TypeError as error:
-            raise VictimError(str(error)) from error
-        family = None
-        if found == "distribution":
-            family = DistributionFamily(out)
-            again = family.params(family.policy(params))
-            if not torch.equal(again, params):
-                raise VictimError(f"no victim is made of {type(out).__name__}: it is not what its parameters say")
-        return ModuleOutput("distribution", found, int(_checked(params).shape[-1]), writes, family)
-    if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], Tensor):
-        if not isinstance(out[1], Tensor) or kind not in (None, "gaussian"):
-            return ModuleOutput("first", None, int(_checked(out[0]).shape[-1]), writes)
-        _checked(out[1], rows=False)
-        return ModuleOutput("pair", None, 2 * int(_checked(out[0]).shape[-1]), writes)
-    return ModuleOutput("tensor", None, int(_checked(out).shape[-1]), writes)
-
-
-def gives_probabilities(
-    net: Net, form: Form, space: spaces.Space[object], rows: RandomRows, start: InitialState | None
-) -> bool:
-    """Whether all that a module returns at random observations are probabilities of each choice, and not certain ones.
-
-    Args:
-        net: the module, which has answered before.
-        form: of its output, as :class:`ModuleOutput` says.
-        space: the action space.
-        rows: a seed and a number of rows to as many random observations.
-        start: the function from rows to a hidden state, or None.
-    """
-    sizes = choice_sizes(space)
-    if not sizes:
-        return False
-    try:
-        with torch.no_grad(), unchanged_randomness():
-            out = net(rows(400, 8), start(8)) if start else net(rows(400, 8))
-    except Exception:  # of a function that takes no such observations: it has answered for zeros
-        return False
-    out = out[0] if start or form == "first" else out
-    if not isinstance(out, Tensor) or out.is_meta or out.dim() != 2 or out.shape[1] != sum(sizes) or max(sizes) < 2:
-        return False
-    slack = max(1e-4, 4 * torch.finfo(out.dtype).eps)
-    sums = torch.stack([part.double().sum(1) for part in torch.split(out, sizes, 1)])
-    whole = bool(((out == 0) | (out == 1)).all())
-    return not whole and bool((out >= 0).all() and ((sums - 1).abs() <= slack).all())
-
-
-def check_family(family: DistributionFamily, space: spaces.Space[object]) -> None:
-    """Raise :class:`VictimError` unless the actions of a distribution are those of a space.
-
-    Warns:
-        UserWarning: for actions in [0, 1] where the box is another one.
-    """
-    mode = family.mode(family.params(family.example).detach())
-    size, name = action_width(space), type(family.example).__name__
-    if not bool(torch.isfinite(mode).all()):
-        raise VictimError(f"{name} has no mode, which an agent could play: give a function of its actions, kind 'mean'")
-    if mode.shape[1] != size or not isinstance(space, spaces.Box):
-        raise VictimError(f"the module returns a {name} over {mode.shape[1]} numbers, and actions are {space}")
-    base = family.example
-    while isinstance(base, torch.distributions.Independent):
-        base = base.base_dist
-    if isinstance(base, torch.distributions.Beta) and not ((space.low == 0).all() and (space.high == 1).all()):
-        warnings.warn(
-            f"actions of a Beta distribution lie in [0, 1], and those of the environment in {space}: they are played "
-            f"as they are. If the agent scales them, return "
-            f"TransformedDistribution(beta, AffineTransform(low, high - low))",
-            UserWarning,
-            stacklevel=3,
-        )
-
-
-def check_forward(module: Net) -> None:
-    """Raise :class:`VictimError` for a module without ``forward``, with what to give of one made as CleanRL's."""
-    if not isinstance(module, nn.Module) or isinstance(module, torch.jit.ScriptModule):
-        return
-    if type(module).forward is not nn.Module.forward or "forward" in vars(module):
-        return
-    parts = ", ".join(name for name, _ in module.named_children()) or "none"
-    raise VictimError(
-        f"{type(module).__name__} has no forward, by which a victim computes: give the part of it that maps "
-        f"observations to logits, Q-values or means (its parts are {parts}), as in from_module(agent.actor, ..., "
-        f"'logits', value=agent.critic) or from_module(lambda x: (agent.actor_mean(x), agent.actor_logstd), ..., "
-        f"'gaussian', clip=True){_by_method(module)}"
-    )
-
-
-def _by_method(net: Net) -> str:
-    """What to give of a module with a method that says what it plays, or nothing."""
-    methods = own_methods(net) if isinstance(net, nn.Module) else []
-    return f". Its {methods[0]} may be what to give: from_module(net.{methods[0]}, ..., 'action')" if methods else ""
-
-
-def _is_batch(out: object) -> bool:
-    return isinstance(out, Tensor) and out.dim() == 2 and len(out) == 2
-
-
-def _described(out: object) -> str:
-    """What something is, with the shapes of the tensors in it: ``a tuple of (int64 [2], float32 [2, 1])``."""
-    if isinstance(out, Tensor):
-        return f"{str(out.dtype).removeprefix('torch.')} {list(out.shape)}"
-    if isinstance(out, (tuple, list)):
-        return f"a {type(out).__name__} of ({', '.join(map(_described, out))})"
-    if isinstance(out, dict):
-        return f"a dictionary of ({', '.join(f'{key!r}: {_described(part)}' for key, part in out.items())})"
-    return type(out).__name__
-
-
-def _checked(out: object, rows: bool = True) -> Tensor:
-    """``out``, if it is a batch of floats of two rows."""
-    if not isinstance(out, Tensor) or (rows and not _is_batch(out)):
-        raise VictimError(
-            "the module must return [B, K], a (mean, log_std) pair, a Distribution or one of [B, K] with a state, "
-            f"got {_described(out)} for a batch of 2: give a function of the part that is meant, such as lambda x: "
-            "net(x)[0]"
-        )
-    if not out.is_floating_point():
-        raise VictimError(
-            f"the module must return floats that depend smoothly on the observation (Q-values, logits, or means), got "
-            f"{out.dtype}: an action that was already chosen has no gradient"
-        )
-    return out
+from adv_wrappers.victims.victim import BatchedObservation, OutputKind, RecurrentState, Select, Victim, device_of
 
 
 def from_module(
@@ -406,36 +96,30 @@ def from_module(
         raise VictimError(f"expected a module or function, got {module!r:.80}")
     module, value, critic, robust_sarsa = (unwrapped(net) for net in (module, value, critic, robust_sarsa))
     check_forward(module)
+    check_action_space(action_space)
     nets = [net for net in (module, value, critic, robust_sarsa) if isinstance(net, nn.Module)]
-    tensors = [t for net in nets for t in [*net.parameters(), *net.buffers()] if t.is_floating_point()]
-    device = device_of(tensors[0].device if device is None and tensors else device or "cpu", shapes_only=True)
-    free = dtype is None
-    if dtype is None:
-        first = tensors[:1] if live else tensors  # a normaliser may be float64 where layers are float32
-        dtype = torch.float64 if any(each.dtype == torch.float64 for each in first) else torch.float32
-        if live and tensors and tensors[0].dtype != dtype:
-            raise VictimError(
-                f"a victim computes in float32 or float64, the weights of a live one are {tensors[0].dtype}"
-            )
-    for net in nets:
-        check_weights(net)
-    takes_rows, followed_nets = random_rows(observation_space, device, dtype), list[nn.Module](nets if live else ())
+    device, computes = _place(nets, device, dtype, live)
+
+    # copies that nobody trains, of those that can be copied
+    followed_nets = list[nn.Module](nets if live else ())
+    rows = random_rows(observation_space, device, computes)
 
     def keep(net: Net | None) -> Net | None:
         if live or not isinstance(net, nn.Module):
             return net
-        copied = frozen_copy(net, device, dtype)
-        if net is module and copied is not None and initial_state is None and not answers(copied, takes_rows):
+        copied = frozen_copy(net, device, computes)
+        if net is module and copied is not None and initial_state is None and not answers(copied, rows):
             # a module that casts what it computes itself
             own = frozen_copy(net, device, None)
-            copied = own if own is not None and answers(own, takes_rows) else copied
+            copied = own if own is not None and answers(own, rows) else copied
         followed_nets.extend([net] if copied is None else ())
         return net if copied is None else copied
 
     module, (value, critic, robust_sarsa) = cast(Net, keep(module)), map(keep, (value, critic, robust_sarsa))
-    live = bool(followed_nets)
-    unstable = unstable_of(followed_nets)
+    live, unstable = bool(followed_nets), unstable_of(followed_nets)
     check_live(unstable)
+
+    # a function of observations and a hidden state, on tensors
     own, said = module, kind
     if kind == "action":
         chooses = not isinstance(action_space, spaces.Box)
@@ -443,53 +127,45 @@ def from_module(
             raise VictimError("kind='action' is for modules without a hidden state: return logits from a recurrent one")
         module = ChosenActions(module, action_space) if chooses else module
         kind = "logits" if chooses else "mean"
-    if initial_state is None:
-        inner = take_out_state(module, takes_rows)
-        if inner is not None:
-            module, initial_state = inner, inner.start if inner.recurrent else None
-    accepts = input_form(module, takes_rows, initial_state)
+    if initial_state is None and (inner := take_out_state(module, rows)) is not None:
+        module, initial_state = inner, inner.start if inner.recurrent else None
+    probe = Probe(module, rows, initial_state)
+    accepts = probe.input_form()
     if accepts.startswith("arrays"):
-        if free and takes_float64(module, observation_space, initial_state):
-            dtype = torch.float64
-            takes_rows = random_rows(observation_space, device, dtype)
-        stateful = initial_state is not None
-        initial_state = None if initial_state is None else ArrayStart(initial_state, device)
+        if dtype is None and probe.takes_float64(observation_space):
+            computes = torch.float64
+            rows = random_rows(observation_space, device, computes)
         of_tensors = accepts == "arrays of tensors"
-        module = ArrayFunction(module, stateful, device, dtype, of_tensors)
+        on_tensors = partial(ArrayFunction, device=device, dtype=computes, takes_tensors=of_tensors)
+        module = on_tensors(module, initial_state is not None)
+        initial_state = None if initial_state is None else ArrayStart(initial_state, device)
         value, critic, robust_sarsa = (
-            net if net is None or isinstance(net, nn.Module) else ArrayFunction(net, False, device, dtype, of_tensors)
+            net if net is None or isinstance(net, nn.Module) else on_tensors(net, False)
             for net in (value, critic, robust_sarsa)
         )
-    output = inspect_output(module, takes_rows, initial_state, kind)
-    probable = said != "action" and kind in (None, "logits", "q") and output.form in ("tensor", "first")
-    probable = probable and gives_probabilities(module, output.form, action_space, takes_rows, initial_state)
-    if kind is None:
-        if output.form not in ("pair", "distribution") and not probable:
-            raise VictimError("say what the module returns: kind='q', 'logits', 'mean', 'gaussian' or 'distribution'")
-        kind = "logits" if probable else "gaussian" if output.form == "pair" else "distribution"
-    if output.form == "distribution" and kind != "distribution":
-        raise VictimError(f"the module returns a Distribution, so kind must be 'distribution', got {kind!r}")
-    final = output.kind if kind == "distribution" else kind
-    if final is None:
-        raise VictimError("kind='distribution' takes a module that returns a torch Distribution")
+        probe = Probe(module, rows, initial_state)
+
+    # what its answers mean
+    output = probe.output(kind)
+    probable = said != "action" and kind in (None, "logits", "q")
+    probable = probable and probe.gives_probabilities(output.form, action_space)
+    final = _final_kind(kind, output, probable)
     victim = ModuleVictim(
         observation_space,
         action_space,
         final,
         select=select,
         device=device,
-        dtype=dtype,
+        dtype=computes,
         ref=ref,
         scale=scale,
         family=output.family,
     )
-    expected = action_width(action_space) * (2 if final == "gaussian" else 1)
     if output.family is not None:
         check_family(output.family, action_space)
-        expected = output.width
-    if output.width != expected:
+    if output.width != victim.width:
         raise VictimError(
-            f"the module returns {output.width} numbers a row; {final} over {action_space} needs {expected}"
+            f"the module returns {output.width} numbers a row; {final} over {action_space} needs {victim.width}"
         )
     victim.net, victim.value_net, victim.critic, victim.robust_sarsa = module, value, critic, robust_sarsa
     victim.start, victim.recurrent, victim.live, victim.clip = initial_state, initial_state is not None, live, clip
@@ -501,7 +177,7 @@ def from_module(
     if isinstance(victim.net, nn.Module) and initial_state is None and isinstance(observation_space, spaces.Box):
         victim.find_graph(victim.net, output.form)
     victim.chooses = said == "action" and final == "logits"
-    if not live and victim.graph is None and draws(victim, takes_rows):
+    if not live and victim.graph is None and draws(victim, rows):
         warnings.warn(
             "the module answers by chance (otherwise when it is asked again), so figures are those of some draws, and "
             "an attack sees the noise. Give what it draws from, as in from_module(agent.actor, ..., 'logits', "
@@ -511,8 +187,40 @@ def from_module(
             stacklevel=2,
         )
     if initial_state is None or victim.carried:
-        play_as_it_says(victim, own, takes_rows)
+        play_as_it_says(victim, own, rows)
     return victim
+
+
+def _place(
+    nets: Iterable[nn.Module], device: torch.device | str | None, dtype: torch.dtype | None, live: bool
+) -> tuple[torch.device, torch.dtype]:
+    """Where, and in which dtype, a victim of these networks computes; arguments as of :func:`from_module`."""
+    floats = [t for net in nets for t in [*net.parameters(), *net.buffers()] if t.is_floating_point()]
+    place = device_of(floats[0].device if device is None and floats else device or "cpu", shapes_only=True)
+    if dtype is None:
+        first = floats[:1] if live else floats  # a normaliser may be float64 where layers are float32
+        dtype = torch.float64 if any(each.dtype == torch.float64 for each in first) else torch.float32
+        if live and floats and floats[0].dtype != dtype:
+            raise VictimError(
+                f"a victim computes in float32 or float64, the weights of a live one are {floats[0].dtype}"
+            )
+    for net in nets:
+        check_weights(net)
+    return place, dtype
+
+
+def _final_kind(kind: Any, output: ModuleOutput, probable: bool) -> OutputKind:
+    """The kind of a victim, from that which the user gave and what the module was found to return."""
+    if kind is None:
+        if output.form not in ("pair", "distribution") and not probable:
+            raise VictimError("say what the module returns: kind='q', 'logits', 'mean', 'gaussian' or 'distribution'")
+        kind = "logits" if probable else "gaussian" if output.form == "pair" else "distribution"
+    if output.form == "distribution" and kind != "distribution":
+        raise VictimError(f"the module returns a Distribution, so kind must be 'distribution', got {kind!r}")
+    final: OutputKind | None = output.kind if kind == "distribution" else kind
+    if final is None:
+        raise VictimError("kind='distribution' takes a module that returns a torch Distribution")
+    return final
 
 
 _UNSTABLE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)

@@ -1,0 +1,329 @@
+"""What a module or function takes and returns, found out by calling it before a victim is made of it."""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from adv_wrappers.core.spaces import CHOICES, size_difference
+from adv_wrappers.errors import VictimError
+from adv_wrappers.utils.trees import map_leaves, tensors
+from adv_wrappers.victims.action_check import own_methods
+from adv_wrappers.victims.distributions import DistributionFamily, as_distribution, params_of
+from adv_wrappers.victims.functions import answers_arrays, to_arrays
+from adv_wrappers.victims.hidden_state import unchanged_randomness
+from adv_wrappers.victims.victim import RecurrentState, choice_sizes
+
+Net = nn.Module | Callable[..., Any]  # a function may return anything; what it does is checked
+InitialState = Callable[[int], RecurrentState]  # rows to a hidden state with leaves [rows, ...]
+RandomRows = Callable[[int, int], Any]  # a seed and a number of rows to as many observations
+InputForm = Literal["gradients", "tensors", "arrays", "arrays of tensors"]
+
+
+Form = Literal["tensor", "pair", "first", "distribution"]
+
+
+@dataclass(frozen=True)
+class ModuleOutput:
+    """What a module was found to return.
+
+    Attributes:
+        form: "tensor", "pair" (a mean and a log-std), "distribution" or "first" (a tensor, and beside it something
+            else such as a hidden state, which is ignored).
+        kind: the kind of a distribution; None otherwise.
+        width: how many numbers a row has, in both halves of a pair together.
+        writes: whether the module writes to its input.
+        family: that of a distribution which is neither categorical nor a diagonal Normal.
+    """
+
+    form: Form
+    kind: Literal["logits", "gaussian", "distribution"] | None
+    width: int
+    writes: bool
+    family: DistributionFamily | None = None
+
+
+class Probe:
+    """A module or function that is called with random observations.
+
+    Args:
+        net: takes observations, and with ``start`` a hidden state.
+        rows: a seed and a number of rows to as many random observations.
+        start: rows to a hidden state, or None.
+    """
+
+    def __init__(self, net: Net, rows: RandomRows, start: InitialState | None) -> None:
+        self.net, self.rows, self.start = net, rows, start
+
+    def given(self, seed: int = 0, count: int = 2) -> tuple[Any, ...]:
+        """What it is called with: observations, and a hidden state where it has one."""
+        obs = self.rows(seed, count)
+        return (obs,) if self.start is None else (obs, self.start(count))
+
+    def input_form(self) -> InputForm:
+        """Whether it works on tensors, with or without gradients, or on numpy arrays.
+
+        It is tried on tensors that require a gradient, then on arrays (NumPy's own functions take tensors too, and
+        return them without a gradient), then on plain tensors. One that is quantised, or runs without gradients, has
+        none; one that takes tensors alone may answer with arrays.
+
+        Raises:
+            VictimError: for a function that takes none of them.
+        """
+
+        def call(arrays: bool, gradient: bool) -> tuple[object, bool]:
+            if arrays:
+                return self.net(*to_arrays(self.given())), False
+            obs, *state = self.given()
+            with torch.set_grad_enabled(gradient):
+                out = self.net(_requiring_gradient(obs) if gradient else obs, *state)
+                return out, gradient and _differentiable(out, obs)
+
+        faults: list[Exception] = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of NumPy, when it gets tensors
+            converts = False
+            for arrays, gradient in [(False, True), (True, False), (False, False)]:
+                try:
+                    out, differentiable = call(arrays, gradient)
+                except Exception as error:
+                    faults.append(error)
+                    continue
+                if answers_arrays(out):
+                    if arrays:
+                        return "arrays"
+                    converts = True
+                elif not arrays:
+                    return "gradients" if differentiable else "tensors"
+        if converts:
+            return "arrays of tensors"
+        if isinstance(self.net, nn.Module):
+            return "gradients"  # output says what is wrong with it
+        on_arrays = faults[min(1, len(faults) - 1)]
+        raise VictimError(f"the module does not take observations: as tensors {faults[0]}; as numpy arrays {on_arrays}")
+
+    def takes_float64(self, space: spaces.Space[object]) -> bool:
+        """Whether a space has a Box of float64, and a function on arrays takes such observations."""
+        leaves = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+        if not any(isinstance(leaf, spaces.Box) and leaf.dtype == np.float64 for leaf in leaves):
+            return False
+        wide = Probe(self.net, random_rows(space, torch.device("cpu"), torch.float64), self.start)
+        try:
+            self.net(*to_arrays(wide.given()))
+        except Exception:  # such as of an inference session for float32
+            return False
+        return True
+
+    def output(self, kind: str | None = None) -> ModuleOutput:
+        """What it returns for two random observations.
+
+        Args:
+            kind: the kind that the user gave; two tensors are a mean and a log-std unless it has no log-std.
+
+        Raises:
+            VictimError: for a module that fails on such observations, or returns what no victim can be made of.
+        """
+        given = self.given()
+        before = [leaf._version for leaf in tensors(given)]
+        try:
+            with torch.no_grad():
+                out = self.net(*given)
+                out = as_distribution(out if self.start is None else out[0])
+        except Exception as error:
+            seen = [tuple(leaf.shape) for leaf in tensors(given)]
+            # of a linear layer that takes another number of features, which torch says at the end of a traceback
+            sizes = re.search(r"shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x\d+\)", str(error))
+            why = str(error) or type(error).__name__
+            if sizes is not None:
+                why = sizes.group() + (size_difference(int(sizes[3]), int(sizes[2])) if int(sizes[1]) == 2 else "")
+            raise VictimError(
+                f"the module does not take observations of shapes {seen}: {why}{_by_method(self.net)}"
+            ) from error
+        writes = [leaf._version for leaf in tensors(given)] != before
+        if isinstance(out, torch.distributions.Distribution):
+            try:
+                found, params = params_of(out)
+            except TypeError as error:
+                raise VictimError(str(error)) from error
+            family = None
+            if found == "distribution":
+                family = DistributionFamily(out)
+                again = family.params(family.policy(params))
+                if not torch.equal(again, params):
+                    raise VictimError(f"no victim is made of {type(out).__name__}: it is not what its parameters say")
+            return ModuleOutput("distribution", found, int(_checked(params).shape[-1]), writes, family)
+        if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], Tensor):
+            if not isinstance(out[1], Tensor) or kind not in (None, "gaussian"):
+                return ModuleOutput("first", None, int(_checked(out[0]).shape[-1]), writes)
+            _checked(out[1], rows=False)
+            return ModuleOutput("pair", None, 2 * int(_checked(out[0]).shape[-1]), writes)
+        return ModuleOutput("tensor", None, int(_checked(out).shape[-1]), writes)
+
+    def gives_probabilities(self, form: Form, space: spaces.Space[object]) -> bool:
+        """Whether all that it returns are probabilities of each choice, and not certain ones.
+
+        Args:
+            form: of its output, as :class:`ModuleOutput` says.
+            space: the action space.
+        """
+        sizes = choice_sizes(space)
+        if not sizes or form not in ("tensor", "first"):
+            return False
+        try:
+            with torch.no_grad(), unchanged_randomness():
+                out = self.net(*self.given(400, 8))
+        except Exception:  # of a function that takes no such observations: it has answered for zeros
+            return False
+        out = out[0] if self.start is not None or form == "first" else out
+        if not isinstance(out, Tensor) or out.is_meta or out.dim() != 2 or out.shape[1] != sum(sizes) or max(sizes) < 2:
+            return False
+        slack = max(1e-4, 4 * torch.finfo(out.dtype).eps)
+        sums = torch.stack([part.double().sum(1) for part in torch.split(out, sizes, 1)])
+        whole = bool(((out == 0) | (out == 1)).all())
+        return not whole and bool((out >= 0).all() and ((sums - 1).abs() <= slack).all())
+
+
+def _requiring_gradient(obs: object) -> object:
+    """Observations that require a gradient; copies, because a function may well scale its input in place."""
+
+    def requiring(leaf: object) -> object:
+        return leaf.requires_grad_().clone() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+    return map_leaves(requiring, obs)
+
+
+def _differentiable(out: object, obs: object) -> bool:
+    """Whether a gradient comes from an output to the observations: weights alone may require one, too."""
+    out = as_distribution(out[0] if isinstance(out, tuple) and out else out)
+    if isinstance(out, torch.distributions.Distribution):
+        try:
+            out = params_of(out)[1]
+        except TypeError:  # inspect_output raises for it
+            return True
+    if not isinstance(out, Tensor):
+        return True
+    seen = [leaf for leaf in tensors(obs) if leaf.requires_grad]
+    if not seen:  # choices, which no attack by gradients is for
+        return True
+    if not out.requires_grad:
+        return False
+    return any(slope is not None for slope in torch.autograd.grad(out.sum(), seen, allow_unused=True))
+
+
+def check_action_space(space: spaces.Space[object]) -> None:
+    """Raise :class:`VictimError` for actions that no output of a network describes."""
+    if not choice_sizes(space) and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
+        raise VictimError(f"expected Discrete, MultiDiscrete, MultiBinary or one-dimensional Box actions, got {space}")
+
+
+def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.dtype) -> RandomRows:
+    """A function of a seed and a number of rows to as many random observations, as a module takes them."""
+
+    def leaf_rows(leaf: spaces.Space[object], rows: list[Any]) -> Any:
+        if isinstance(leaf, spaces.Dict):
+            return {key: leaf_rows(part, [row[key] for row in rows]) for key, part in leaf.spaces.items()}
+        if isinstance(leaf, spaces.Tuple):
+            return tuple(leaf_rows(part, [row[i] for row in rows]) for i, part in enumerate(leaf.spaces))
+        if isinstance(leaf, spaces.Text) and not isinstance(space, spaces.Text):
+            return np.array(rows, dtype=object)
+        if not isinstance(leaf, (spaces.Box, *CHOICES)):
+            raise VictimError(
+                f"expected Box, Discrete, MultiDiscrete or MultiBinary observations (or a Dict or Tuple of these and "
+                f"Text), got {leaf}: env = gymnasium.wrappers.TransformObservation(env, function, "
+                f"gymnasium.spaces.Box(...)) makes numbers of them, by a function of yours"
+            )
+        values = np.stack(rows)
+        if not isinstance(leaf, spaces.Box):
+            return torch.from_numpy(values).to(device)
+        # what a space without real bounds draws is too large for any network
+        high = np.where(abs(leaf.high) < 1e3, leaf.high, 10.0)
+        return torch.from_numpy(np.clip(values, np.where(abs(leaf.low) < 1e3, leaf.low, -10.0), high)).to(device, dtype)
+
+    def rows_of(seed: int, rows: int) -> Any:
+        own = copy.deepcopy(space)
+        own.seed(seed)
+        return leaf_rows(own, [own.sample() for _ in range(rows)])
+
+    return rows_of
+
+
+def check_family(family: DistributionFamily, space: spaces.Space[object]) -> None:
+    """Raise :class:`VictimError` unless the actions of a distribution are those of a space.
+
+    Warns:
+        UserWarning: for actions in [0, 1] where the box is another one.
+    """
+    mode = family.mode(family.params(family.example).detach())
+    name = type(family.example).__name__
+    if not bool(torch.isfinite(mode).all()):
+        raise VictimError(f"{name} has no mode, which an agent could play: give a function of its actions, kind 'mean'")
+    if not isinstance(space, spaces.Box) or mode.shape[1:] != space.shape:
+        raise VictimError(f"the module returns a {name} over {mode.shape[1]} numbers, and actions are {space}")
+    base = family.example
+    while isinstance(base, torch.distributions.Independent):
+        base = base.base_dist
+    if isinstance(base, torch.distributions.Beta) and not ((space.low == 0).all() and (space.high == 1).all()):
+        warnings.warn(
+            f"actions of a Beta distribution lie in [0, 1], and those of the environment in {space}: they are played "
+            f"as they are. If the agent scales them, return "
+            f"TransformedDistribution(beta, AffineTransform(low, high - low))",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def check_forward(module: Net) -> None:
+    """Raise :class:`VictimError` for a module without ``forward``, with what to give of one made as CleanRL's."""
+    if not isinstance(module, nn.Module) or isinstance(module, torch.jit.ScriptModule):
+        return
+    if type(module).forward is not nn.Module.forward or "forward" in vars(module):
+        return
+    parts = ", ".join(name for name, _ in module.named_children()) or "none"
+    raise VictimError(
+        f"{type(module).__name__} has no forward, by which a victim computes: give the part of it that maps "
+        f"observations to logits, Q-values or means (its parts are {parts}), as in from_module(agent.actor, ..., "
+        f"'logits', value=agent.critic) or from_module(lambda x: (agent.actor_mean(x), agent.actor_logstd), ..., "
+        f"'gaussian', clip=True){_by_method(module)}"
+    )
+
+
+def _by_method(net: Net) -> str:
+    """What to give of a module with a method that says what it plays, or nothing."""
+    methods = own_methods(net) if isinstance(net, nn.Module) else []
+    return f". Its {methods[0]} may be what to give: from_module(net.{methods[0]}, ..., 'action')" if methods else ""
+
+
+def _described(out: object) -> str:
+    """What something is, with the shapes of the tensors in it: ``a tuple of (int64 [2], float32 [2, 1])``."""
+    if isinstance(out, Tensor):
+        return f"{str(out.dtype).removeprefix('torch.')} {list(out.shape)}"
+    if isinstance(out, (tuple, list)):
+        return f"a {type(out).__name__} of ({', '.join(map(_described, out))})"
+    if isinstance(out, dict):
+        return f"a dictionary of ({', '.join(f'{key!r}: {_described(part)}' for key, part in out.items())})"
+    return type(out).__name__
+
+
+def _checked(out: object, rows: bool = True) -> Tensor:
+    """``out``, if it is a batch of floats of two rows."""
+    if not isinstance(out, Tensor) or (rows and (out.dim() != 2 or len(out) != 2)):
+        raise VictimError(
+            "the module must return [B, K], a (mean, log_std) pair, a Distribution or one of [B, K] with a state, "
+            f"got {_described(out)} for a batch of 2: give a function of the part that is meant, such as lambda x: "
+            "net(x)[0]"
+        )
+    if not out.is_floating_point():
+        raise VictimError(
+            f"the module must return floats that depend smoothly on the observation (Q-values, logits, or means), got "
+            f"{out.dtype}: an action that was already chosen has no gradient"
+        )
+    return out
