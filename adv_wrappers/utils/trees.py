@@ -1,4 +1,4 @@
-"""Trees of arrays: a tensor or an array ``[B, *S]``, or dictionaries, tuples and lists of trees; None is an empty one.
+"""Trees of arrays: a tensor or an array ``[B, *S]``, or dictionaries and sequences of trees; None is an empty one.
 
 Observations, hidden states of recurrent networks and the inputs of recorded functions all are such trees. Texts are
 leaves as well: an array of objects, or the tuple of strings that vector environments make (see :func:`is_text`).
@@ -6,6 +6,7 @@ leaves as well: an array of objects, or the tuple of strings that vector environ
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -19,8 +20,8 @@ RowIndex = NDArray[np.intp] | NDArray[np.bool_] | Tensor | int  # numbers of row
 
 
 def leaves(tree: object) -> Iterator[Any]:
-    """The leaves of a tree, in order: everything but dictionaries, tuples, lists and None."""
-    if isinstance(tree, (dict, tuple, list)):
+    """The leaves of a tree, in order: everything but dictionaries, tuples, lists, deques and None."""
+    if isinstance(tree, (dict, tuple, list, deque)):
         for branch in tree.values() if isinstance(tree, dict) else tree:
             yield from leaves(branch)
     elif tree is not None:
@@ -36,6 +37,8 @@ def map_leaves(function: Callable[[Any], object], tree: object) -> Any:
     """A tree of the same form with ``function`` of every leaf."""
     if isinstance(tree, dict):
         return {key: map_leaves(function, branch) for key, branch in tree.items()}
+    if isinstance(tree, deque):
+        return deque((map_leaves(function, branch) for branch in tree), tree.maxlen)
     if isinstance(tree, (tuple, list)):
         branches = [map_leaves(function, branch) for branch in tree]
         return type(tree)(*branches) if hasattr(tree, "_fields") else type(tree)(branches)  # a named tuple

@@ -9,7 +9,6 @@ is taken as it is.
 from __future__ import annotations
 
 import inspect
-import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.victims.frozen_copy import TorchScriptNet
 from adv_wrappers.victims.functions import to_arrays
-from adv_wrappers.victims.hidden_state import joined_answers, put_back, unchanged_randomness
+from adv_wrappers.victims.hidden_state import joined_answers, nearly, put_back, seed_all, unchanged_randomness
 from adv_wrappers.victims.victim import Victim
 
 METHODS = (
@@ -83,17 +82,11 @@ def draws(victim: Any, rows: Callable[[int, int], Any]) -> bool:
     try:
         with torch.no_grad(), unchanged_randomness():
             for seed in range(4):
-                _seed(seed)
+                seed_all(seed)
                 answers.append(victim.params(obs, victim.initial_state(_ROWS)))
-        return not all(torch.allclose(answers[0], each, rtol=1e-4, atol=1e-5, equal_nan=True) for each in answers)
+        return not all(nearly(answers[0], each) for each in answers)
     except Exception:  # of the module's own, or a device from which nothing is read
         return False
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
 
 
 def _compare(victim: Any, net: Any, params: Tensor, played: Sequence[Played]) -> None:
@@ -217,7 +210,7 @@ def _played(net: Any, name: str, obs: Any, victim: Victim) -> Iterator[Played]:
         again = second.get(part)
         if again is None:
             continue
-        if torch.allclose(answer, again, rtol=1e-4, atol=1e-5):
+        if nearly(answer, again):
             yield name, part, answer[None]
         else:
             drawn = [each for seed in range(2, _DRAWS) if (each := parts(seed).get(part)) is not None]
@@ -240,7 +233,7 @@ def _callable(method: Callable[..., Any], obs: Any) -> Callable[[int], Any] | No
         for run in (lambda inputs: method(inputs, **flags), by_rows):
 
             def call(seed: int, run: Callable[[Any], Any] = run, given: Any = given) -> Any:
-                _seed(seed)
+                seed_all(seed)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # such as NumPy's when it gets tensors
                     return run(given)

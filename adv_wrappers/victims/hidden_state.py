@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.utils.trees import leaves, select, tensors
+from adv_wrappers.utils.trees import leaves, map_leaves, select, tensors
 from adv_wrappers.victims.distributions import DistributionFamily
 from adv_wrappers.victims.functions import to_arrays
 
@@ -137,31 +137,22 @@ def _put(owner: Owner, name: str, value: object) -> None:
 
 def copied(value: Any) -> Any:
     """A state that is written to by nobody else, without the graph of what made it."""
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: copied(part) for key, part in value.items()}
-    if isinstance(value, deque):
-        return deque(map(copied, value), value.maxlen)
-    if isinstance(value, (list, tuple)):
-        parts = [copied(part) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return copy.copy(value)
+    return map_leaves(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else copy.copy(leaf), value)
 
 
 def _told(value: Any) -> Any:
     """A state in a form whose equality is that of all its numbers."""
-    if isinstance(value, Tensor):
-        value = value.detach().dequantize() if value.is_quantized else value.detach()
-        numbers = value.cpu().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
-        return value.dtype, value.shape, value.device, numbers.numpy().tobytes()
-    if isinstance(value, np.ndarray):
-        return value.dtype, value.shape, value.tobytes()
-    if isinstance(value, (list, tuple, deque)):
-        return type(value), [_told(part) for part in value]
-    if isinstance(value, dict):
-        return {key: _told(part) for key, part in value.items()}
-    return type(value), repr(value)
+
+    def told(leaf: Any) -> object:
+        if isinstance(leaf, Tensor):
+            leaf = leaf.detach().dequantize() if leaf.is_quantized else leaf.detach()
+            bits = leaf.cpu().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+            return leaf.dtype, leaf.shape, leaf.device, bits.numpy().tobytes()
+        if isinstance(leaf, np.ndarray):
+            return leaf.dtype, leaf.shape, leaf.tobytes()
+        return type(leaf), repr(leaf)
+
+    return map_leaves(told, value)
 
 
 @contextmanager
@@ -196,6 +187,13 @@ def put_back(root: object) -> Iterator[tuple[list[Owner], dict[Place, Any]]]:
                 _put(owner, place.name, value)
             elif place.owner in programs and _told(now) != _told(kept[place]):
                 _put(owner, place.name, kept[place])
+
+
+def seed_all(seed: int) -> None:
+    """Begin the draws of torch, NumPy and Python anew."""
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
 
 
 def numbers(answer: object) -> list[Tensor]:
@@ -293,17 +291,13 @@ def _saved_apart(state: Sequence[object]) -> Iterator[None]:
     if not torch.is_grad_enabled():
         yield
         return
-    written = {tensor.untyped_storage().data_ptr() for value in state for tensor in _tensors(value)}
+    written = {tensor.untyped_storage().data_ptr() for tensor in tensors(state)}
 
     def keep(tensor: Tensor) -> Tensor:
         return tensor.clone() if tensor.untyped_storage().data_ptr() in written else tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         yield
-
-
-def _tensors(value: object) -> Iterator[Tensor]:
-    return tensors([*value] if isinstance(value, deque) else value)
 
 
 def _array(states: Sequence[object]) -> np.ndarray[Any, Any]:
@@ -406,9 +400,7 @@ def _depends(state: HiddenState, rows: Callable[[int, int], Any]) -> bool:
     def answers(at: Any) -> list[object]:
         found = []
         for obs in asked:
-            torch.manual_seed(0)
-            np.random.seed(0)
-            random.seed(0)
+            seed_all(0)
             found.append(state(obs, at)[0])
         return found
 

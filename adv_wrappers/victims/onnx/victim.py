@@ -109,7 +109,7 @@ def _in_torch(
     net: OnnxNet, start: OnnxStart | None, space: spaces.Space[object], dtype: torch.dtype
 ) -> tuple[OnnxGraph | OnnxNet, str]:
     """The graph as a module of torch, or as it is with the reason."""
-    leaves = dict(space.spaces) if isinstance(space, spaces.Dict) else {WHOLE: space}
+    leaves = _leaves(space)
     choices = [key for key, leaf in leaves.items() if not isinstance(leaf, spaces.Box)]
     rows = random_rows(space, torch.device("cpu"), dtype)
     numbers = sum(math.prod(leaf.shape or ()) for leaf in leaves.values())
@@ -127,9 +127,14 @@ def _in_torch(
 _MOST = 2**21  # numbers in the observations at which a graph is compared
 
 
+def _leaves(space: spaces.Space[object]) -> dict[str, spaces.Space[object]]:
+    """The leaves of a space by their keys."""
+    return dict(space.spaces) if isinstance(space, spaces.Dict) else {WHOLE: space}
+
+
 def _shapes(space: spaces.Space[object]) -> dict[str, tuple[int, ...]]:
     """The shapes of the leaves of a space by their keys."""
-    leaves = dict(space.spaces) if isinstance(space, spaces.Dict) else {WHOLE: space}
+    leaves = _leaves(space)
     for leaf in leaves.values():
         if not isinstance(leaf, (spaces.Box, *CHOICES)):
             kinds = "Box, Discrete, MultiDiscrete or MultiBinary observations, or a Dict of these"
