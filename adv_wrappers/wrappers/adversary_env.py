@@ -8,7 +8,7 @@ here, for the same seed. :mod:`adv_wrappers.wrappers.sb3_layers` has the class f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, SupportsFloat
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -107,6 +107,8 @@ class AdversaryLayer(Layer):
         self._adversary_actions = actions
         self._show(observed if observe == "state" else _extended(observed, self.victim, observe), actions)
         self._true: Any = None  # the newest true observation, which the adversary's next action perturbs
+        self._moved: Any = True  # rows that are not reset instead of moved by it
+        self._masked, self._choices = False, ()  # the victim is not told of action masks
         self._victim_returns: Any = 0.0 if wrapped.rows is None else np.zeros(wrapped.rows)
 
     def _threats(
@@ -169,23 +171,31 @@ class AdversaryLayer(Layer):
         else:
             self._acting_layer.set_budget_share(share)
 
-    def _attack(self, actions: Any, rows: int, moved: Flags = True) -> Any:
-        """What the victim observes under the adversary's actions ``[rows, *A]``, in the rows of ``moved``."""
-        leaves = _as_memory(actions, self._adversary_actions, rows, self.actor.direction)
-        for engine in self._acting_engines:
-            engine.set_memory(leaves)
-        return self.engine.observe(self._true if self.quantize else floated(self._true), moved)
+    # what the adapters call at a step
 
-    def _rewarded(self, reward: Any, attacked: Flags, terminated: Flags, truncated: Flags) -> Any:
+    def _send(self, action: Any, mask: Any = None) -> Any:
+        """Attack with the adversary's action, or actions ``[B, *A]``: what the victim then does, as it is sent."""
+        if self._true is None:
+            raise VictimError("the victim has nothing to look at: call reset first")
+        engine, runner = self.engine, self.runner
+        actions = action if engine.batched else np.asarray(action)[None]
+        leaves = _as_memory(actions, self._adversary_actions, runner.rows, self.actor.direction)
+        for acting in self._acting_engines:
+            acting.set_memory(leaves)
+        shown = engine.observe(self._true if self.quantize else floated(self._true), self._moved)
+        return engine.act(runner.act(shown) if engine.batched else runner.act_one(shown))
+
+    def _pay(self, rewards: Any, *ends: Any) -> Any:
         """The adversary's reward for a step of which the victim has this one: a scalar, or ``[B]``.
 
         Raises:
             ValueRangeError: for a reward that is no number, not finite, or of another shape.
         """
-        self._victim_returns = self._victim_returns + np.asarray(reward, np.float64)
+        self._victim_returns = self._victim_returns + np.asarray(rewards, np.float64)
+        attacked, (terminated, truncated) = self._rows(self._attacked()), ends
         more = {"induced_action": self._induced_action} if self._takes_induced_action else {}
         own = self.reward(
-            reward,
+            rewards,
             attacked=attacked,
             terminated=terminated,
             truncated=truncated,
@@ -193,7 +203,7 @@ class AdversaryLayer(Layer):
             spent=self.engine.spent,
             **more,
         )
-        expected, got = tuple(np.shape(reward)), None
+        expected, got = tuple(np.shape(rewards)), None
         try:
             got = tuple(np.shape(own))
             sound = got == expected and bool(np.isfinite(own).all())
@@ -205,6 +215,22 @@ class AdversaryLayer(Layer):
                 f"{'no array' if got is None else f'shape {got}'}: {own!r:.80}"
             )
         return own
+
+    def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
+        """What the environment returned, as the adversary gets it."""
+        return self._see(obs), self._note(info, self._rows(self.engine.attacked), None)
+
+    def _begin_episodes(self, mask: Any = None, seeds: Any = None) -> None:
+        """The victim's returns, and its state and draws, begin anew in the rows of a mask; None for all."""
+        self._victim_returns = np.where(True if mask is None else mask, 0.0, self._victim_returns)
+        self.runner.reset(mask, seeds)
+
+    def _see(self, obs: Any) -> Any:
+        """What the adversary observes of the newest true observations, which its next action perturbs."""
+        self._true = obs
+        if self.observe == "state" or self.engine.batched:
+            return self._seen(obs, self.engine.spent)
+        return self._seen(obs[None], self.engine.spent)[0]
 
     def _seen(self, true: Any, spent: Counter) -> Any:
         """What the adversary observes at true observations ``[B, *S]``, after ``spent`` attacks in their episodes."""
@@ -285,41 +311,32 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         self.single_observation_space, self.single_action_space = observation_space, action_space
         self.observation_space = batch_space(observation_space, self.num_envs)
         self.action_space = batch_space(action_space, self.num_envs)
-        self._finished = np.zeros(self.num_envs, bool)
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset all rows, or those of ``options["reset_mask"]``; returns what the adversary observes ``[B, *S]``."""
         mask, seeds, obs, info = self._reset(seed, options)
-        self._victim_returns = np.where(True if mask is None else mask, 0.0, self._victim_returns)
-        self.runner.reset(mask, seeds)
-        self._finished = np.zeros(self.num_envs, bool) if mask is None else self._finished & ~mask
-        self._true = obs
-        return self._seen(obs, self.engine.spent), info
+        self._begin_episodes(mask, seeds)
+        if self.mode == AutoresetMode.NEXT_STEP:
+            self._moved = self._every if mask is None else self._moved | mask
+        return self._see(obs), info
 
     def _find_device(self, obs: Any) -> None:
         if trees.device(obs) is not None:
             raise SpaceError("an adversary's environment is played on the host: this one hands out tensors")
 
-    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
-        """Attack with the adversary's actions ``[B, *A]``, let the victim act, and step every row."""
-        engine, mode = self.engine, self.mode
-        dummy: Any = self._finished if mode == AutoresetMode.NEXT_STEP else False
-        shown = self._attack(actions, self.num_envs, True if dummy is False else ~dummy)
-        obs, rewards, terminated, truncated, info = self.env.step(engine.act(self.runner.act(shown)))
-        reward = self._rewarded(rewards, self._rows(self._attacked()), terminated, truncated)
-        spent: Any = engine.spent
-        info, done = self._note(info, self._rows(engine.attacked), None), terminated | truncated
-        engine.end_step(done)
-        if mode == AutoresetMode.NEXT_STEP:
-            self._begin_episodes(dummy)
-            self._finished = done
-        elif mode == AutoresetMode.SAME_STEP:
-            if self.observe != "state" and info.get("final_obs") is not None:
-                info = {**info, "final_obs": self._final_obs(info["final_obs"], obs, done, spent)}
-            self._begin_episodes(done)
-        self._true = obs
-        seen = self._seen(obs, engine.spent)
-        return seen, reward, terminated, truncated, info
+    def _end_step(self, obs: Any, done: Any, info: Info) -> Info:
+        """End the engine's step, and begin the next episodes; ``info`` with SAME_STEP's last observations."""
+        spent: Any = self.engine.spent
+        self.engine.end_step(done)
+        same_step = self.mode == AutoresetMode.SAME_STEP
+        turned: Any = done & same_step
+        if self.mode == AutoresetMode.NEXT_STEP:
+            turned, self._moved = ~self._moved, ~done
+        if same_step and self.observe != "state" and info.get("final_obs") is not None:
+            info = {**info, "final_obs": self._final_obs(info["final_obs"], obs, done, spent)}
+        if turned.any():
+            self._begin_episodes(turned)
+        return info
 
     def _final_obs(self, final: Array, obs: Any, done: Array, spent: Array) -> Array:
         """SAME_STEP's final observations, as the adversary observes them."""
@@ -327,11 +344,6 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         for row, seen in self._final_observations(obs, done, final.__getitem__, spent).items():
             out[row] = seen
         return out
-
-    def _begin_episodes(self, mask: Array) -> None:
-        if mask.any():
-            self._victim_returns = np.where(mask, 0.0, self._victim_returns)
-            self.runner.reset(mask)
 
 
 class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
@@ -403,25 +415,5 @@ class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
         row_seeds(seed)
         obs, info = checked_reset(self.env, seed, options)
         self.engine.begin_episode(seed)
-        self.runner.reset(seeds=None if seed is None else [seed])
-        self._true, self._victim_returns = obs, 0.0
-        return self._own_observation(obs), info
-
-    def _own_observation(self, obs: Any) -> Any:
-        if self.observe == "state":
-            return obs
-        return self._seen(obs[None], self.engine.spent)[0]
-
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
-        """Attack with the adversary's action, let the victim act, and step the environment."""
-        engine = self.engine
-        if self._true is None:
-            raise VictimError("the victim has nothing to look at: call reset first")
-        shown = self._attack(np.asarray(action)[None], 1)
-        acted = self.runner.act({k: v[None] for k, v in shown.items()} if isinstance(shown, dict) else shown[None])[0]
-        obs, reward, terminated, truncated, info = self._answer(engine.act(acted))
-        own = self._rewarded(reward, bool(self._attacked()), terminated, truncated)
-        info = self._note(info, bool(engine.attacked), None)
-        engine.end_step(bool(terminated or truncated))
-        self._true = obs
-        return self._own_observation(obs), own, terminated, truncated, info
+        self._begin_episodes(seeds=None if seed is None else [seed])
+        return self._see(obs), info

@@ -308,9 +308,18 @@ class Layer:
             self._unchecked -= 1
         return answer
 
-    def _pay(self, rewards: Any) -> Any:
-        """The rewards of a step, one or ``[B]``, as the next layer or the agent gets them."""
+    def _pay(self, rewards: Any, *ends: Any) -> Any:
+        """The rewards of a step, one or ``[B]``, as the next layer or the agent gets them.
+
+        Args:
+            rewards: as they came in.
+            ends: whether episodes terminated and were truncated, where the environment tells both.
+        """
         return rewards
+
+    def _rows(self, attacked: Flags) -> Any:
+        """Whether rows were attacked, as ``info`` says it: a bool, or bool ``[B]``."""
+        return bool(attacked)
 
     def _received(self, obs: Any) -> Any:
         """Observations as this layer takes them."""
@@ -452,7 +461,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """One step under attack."""
         engine = self.engine
         obs, reward, terminated, truncated, info = self._answer(self._send(action, self._action_mask))
-        reward = self._pay(reward)
+        reward = self._pay(reward, terminated, truncated)
         engine.end_step(bool(terminated or truncated))
         obs, info = self._receive(obs, info)
         return obs, reward, terminated, truncated, info
@@ -561,7 +570,7 @@ class VectorLayer(Layer, VectorWrapper):
         """One step of every row under attack."""
         actions = self._send(actions, self._action_mask)
         obs, rewards, terminated, truncated, info = self.env.step(actions)
-        rewards = self._pay(rewards)
+        rewards = self._pay(rewards, terminated, truncated)
         info = self._end_step(obs, terminated | truncated, self._with_mask(obs, info))
         self._action_mask = self._allowed(info, None)
         obs, info = self._receive(obs, info)

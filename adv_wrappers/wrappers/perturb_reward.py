@@ -41,7 +41,7 @@ class RewardLayer(Layer):
     def _send(self, action: Any, mask: Any = None) -> Any:
         return action
 
-    def _pay(self, rewards: Any) -> Any:
+    def _pay(self, rewards: Any, *ends: Any) -> Any:
         """The rewards of a step as the agent gets them."""
         self.true_rewards = rewards
         single = not self.engine.batched

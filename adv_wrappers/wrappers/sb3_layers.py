@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.spaces import MASK, side_by_side_mask, with_mask
-from adv_wrappers.core.types import Info
+from adv_wrappers.core.types import Flags, Info
 from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.wrappers.adversary_env import AdversaryLayer
@@ -69,7 +69,7 @@ class VecLayer(Layer, VecEnvWrapper):
             known = [self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones)]
             self._action_mask = _masks(known, self._choices)
         obs = engine.observe(self._received(obs))
-        attacked = np.broadcast_to(engine.attacked, (self.num_envs,))
+        attacked = self._rows(engine.attacked)
         true = engine.true if self.keep_true else None
         infos = [
             self._note(info, bool(attacked[i]), None if true is None else trees.row(true, i))
@@ -92,6 +92,9 @@ class VecLayer(Layer, VecEnvWrapper):
             last = trees.like(trees.row(final, i), infos[i]["terminal_observation"])
             infos[i] = {**infos[i], "terminal_observation": last}
         return infos
+
+    def _rows(self, attacked: Flags) -> NDArray[np.bool_]:
+        return np.array(np.broadcast_to(attacked, (self.num_envs,)))
 
     def _reset_infos_beneath(self) -> list[Info]:
         """The infos of the newest resets, which SB3's own wrappers do not pass on, nor vectors of other libraries."""
@@ -165,29 +168,21 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
     def reset(self) -> Any:
         """Reset all rows; returns what the adversary observes, ``[B, *S]``."""
         obs, seeds = self._restart()
-        self.runner.reset(seeds=seeds if any(seed is not None for seed in seeds) else None)
-        self._true = obs
-        self._victim_returns = np.zeros(self.num_envs)
+        self._begin_episodes(seeds=seeds if any(seed is not None for seed in seeds) else None)
         self._returns = np.zeros(self.num_envs)  # of the adversary
         self._lengths = np.zeros(self.num_envs, np.int64)
-        return self._seen(obs, self.engine.spent)
-
-    def step_async(self, actions: Any) -> None:
-        """Attack with the adversary's actions ``[B, *A]``, and let the victim act."""
-        shown = self._attack(actions, self.num_envs)
-        self.venv.step_async(self.engine.act(self.runner.act(shown)))
+        return self._see(obs)
 
     def step_wait(self) -> Any:
         """What the adversary observes, its rewards, ``done`` and one dictionary a row."""
         engine = self.engine
         obs, rewards, dones, infos = self.venv.step_wait()
-        attacked = np.array(np.broadcast_to(self._attacked(), (self.num_envs,)))
         cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & dones
-        own = self._rewarded(rewards, attacked, dones & ~cut, cut)
+        own = self._pay(rewards, dones & ~cut, cut)
         self._returns += own
         self._lengths += 1
         spent: Any = engine.spent
-        each = np.broadcast_to(engine.attacked, (self.num_envs,))
+        each = self._rows(engine.attacked)
         infos = [self._note(info, bool(each[i]), None) for i, info in enumerate(infos)]
         engine.end_step(dones)
         if dones.any():
@@ -204,10 +199,7 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
                     obs, dones, lambda i: infos[i]["terminal_observation"], spent
                 ).items():
                     infos[row]["terminal_observation"] = seen
-            self.runner.reset(dones)
-            self._victim_returns = np.where(dones, 0.0, self._victim_returns)
+            self._begin_episodes(dones)
             self._returns[dones] = 0.0
             self._lengths[dones] = 0
-        self._true = obs
-        seen = self._seen(obs, engine.spent)
-        return seen, np.asarray(own, np.float32), dones, infos
+        return self._see(obs), np.asarray(own, np.float32), dones, infos
