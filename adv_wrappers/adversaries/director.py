@@ -17,10 +17,8 @@ from adv_wrappers.core.types import Space
 from adv_wrappers.errors import CardError, SpaceError
 from adv_wrappers.networks.card import Card, section
 from adv_wrappers.networks.fingerprint import digest
-from adv_wrappers.networks.recurrent import lstm_step
+from adv_wrappers.networks.recurrent import LSTMState, is_plain, lstm_step, zero_state
 from adv_wrappers.utils.reading import decoding
-
-State = tuple[Tensor, ...]
 
 
 class Director(nn.Module):
@@ -46,32 +44,31 @@ class Director(nn.Module):
     def __init__(self, net: nn.Sequential, discrete: bool, clip: bool = False) -> None:
         super().__init__()
         self.net, self.discrete, self.clip = net.eval().requires_grad_(False), discrete, clip
-        lstms = [layer for layer in net if isinstance(layer, nn.LSTM)]
-        for lstm in lstms:
-            if lstm.bidirectional or lstm.proj_size or not lstm.bias:
+        self._lstms = tuple(layer for layer in net if isinstance(layer, nn.LSTM))
+        for lstm in self._lstms:
+            if not is_plain(lstm):
                 raise CardError(f"a director's LSTM goes one way, has biases and is not projected, got {lstm}")
-        self._sizes = [(lstm.num_layers, lstm.hidden_size) for lstm in lstms]
         self.record: Mapping[str, object] = {}
         self._elsewhere: dict[torch.device, nn.Sequential] = {}
 
     @property
     def recurrent(self) -> bool:
         """Whether it has a state."""
-        return bool(self._sizes)
+        return bool(self._lstms)
 
-    def initial_state(self, rows: int) -> State:
+    def initial_state(self, rows: int) -> LSTMState:
         """Zeros ``[rows, layers, hidden]``, float32: hidden and cell of every LSTM in turn."""
-        return tuple(torch.zeros(rows, *size) for size in self._sizes for _ in "hc")
+        return zero_state(self._lstms, rows)
 
     @torch.no_grad()
-    def forward(self, x: Tensor, state: State | None = None) -> Any:
+    def forward(self, x: Tensor, state: LSTMState | None = None) -> Any:
         """Actions at observations ``[B, *S]``: int64 ``[B]``, or float32 ``[B, A]``; if recurrent, ``(action, state)``.
 
         Args:
             state: None stands for the one that an episode begins with.
         """
         net = self._on(x.device)
-        if not self._sizes:
+        if not self.recurrent:
             return self._action(net(x.float()))
         if state is None:
             state = tuple(leaf.to(x.device) for leaf in self.initial_state(len(x)))

@@ -453,22 +453,23 @@ class Context:
         self._draws += 1
         return rng.fold(self.key, self._draws)  # type: ignore[no-any-return]
 
+    def _laid_out(self, drawn: Tensor) -> Tensor:
+        return drawn if self._layout is None else self._layout(drawn)
+
     def uniform(self) -> Tensor:
         """Numbers in [0, 1) of the shape and dtype of ``x``; every call is a new draw."""
-        drawn = rng.uniform(self._next_key(), self.shape, self.dtype)
-        return drawn if self._layout is None else self._layout(drawn)
+        return self._laid_out(rng.uniform(self._next_key(), self.shape, self.dtype))
 
     def normal(self) -> Tensor:
         """Standard normal numbers of the shape and dtype of ``x``."""
-        drawn = rng.normal(self._next_key(), self.shape, self.dtype)
-        return drawn if self._layout is None else self._layout(drawn)
+        return self._laid_out(rng.normal(self._next_key(), self.shape, self.dtype))
 
     def signs(self) -> Tensor:
         """Fair signs of the shape and dtype of ``x``; under a budget of few features of as many, the others 0."""
         drawn = rng.signs(self._next_key(), self.shape, self.dtype)
         if isinstance(self.budget, FewFeatures):  # equal signs would not choose between features
             drawn = drawn * self.budget.chosen(*self.box, self)
-        return drawn if self._layout is None else self._layout(drawn)
+        return self._laid_out(drawn)
 
     def normals(self, count: int) -> Iterable[Tensor]:
         """``count`` independent draws, one after the other; small batches have them for the price of one."""

@@ -6,12 +6,27 @@ in evaluation mode, and attacking a victim is differentiating one.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 LSTMState = tuple[Tensor, ...]
+
+
+def is_plain(lstm: nn.LSTM) -> bool:
+    """Whether it goes one way, has biases and is not projected: what :func:`lstm_step` takes."""
+    return lstm.bias and not lstm.bidirectional and not lstm.proj_size
+
+
+def zero_state(lstms: Iterable[nn.LSTM], rows: int) -> LSTMState:
+    """The state at the start of an episode: zeros ``[rows, layers, H]`` like the weights, twice for every LSTM."""
+    return tuple(
+        cast(Tensor, lstm.weight_hh_l0).new_zeros(rows, lstm.num_layers, lstm.hidden_size)
+        for lstm in lstms
+        for _ in "hc"
+    )
 
 
 def lstm_step(lstm: nn.LSTM, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -50,11 +65,8 @@ class RecurrentActor(nn.Module):
         return [self.features, self.lstm, self.head]
 
     def initial_state(self, rows: int) -> LSTMState:
-        """The state at the start of an episode: zeros, in the dtype and on the device of the weights."""
-        lstms: list[Any] = [self.lstm, *self.critic[1:]]
-        return tuple(
-            lstm.weight_hh_l0.new_zeros(rows, lstm.num_layers, lstm.hidden_size) for lstm in lstms for _ in "hc"
-        )
+        """The state at the start of an episode."""
+        return zero_state(cast(list[nn.LSTM], [self.lstm, *self.critic[1:]]), rows)
 
     def forward(self, obs: Any, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """Parameters at ``obs``, and the state as it came."""

@@ -95,6 +95,14 @@ class SavedNetwork(Value, Generic[N]):
         Card.of(self.role, self.card, *self._parts(self.net)).write(folder, hashed=True)
         return type(self)(str(folder))
 
+    def _check_spaces(self, victim: Victim, features: object, actions: object) -> None:
+        """Raise :class:`VictimError` unless a victim's observations and actions are as long as these."""
+        own, theirs = ((features,), (actions,)), (victim.observation_space.shape, victim.action_space.shape)
+        if own != theirs:
+            raise VictimError(
+                f"the {self.called} takes observations and actions of shapes {own}, this victim has {theirs}"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         if self.folder is None:
             raise ThreatError(
@@ -155,10 +163,7 @@ class Critic(SavedNetwork[ActionValue]):
     def check(self, victim: Victim) -> None:
         """Raise :class:`VictimError` unless a victim's observations and actions are as long as this critic's."""
         network = section(self.card, "network")
-        own = (network["features"],), (network["actions"],)
-        shapes = victim.observation_space.shape, victim.action_space.shape
-        if own != shapes:
-            raise VictimError(f"the critic takes observations and actions of shapes {own}, this victim has {shapes}")
+        self._check_spaces(victim, network["features"], network["actions"])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -548,9 +553,7 @@ class Dynamics(SavedNetwork[TransitionModel]):
 
     def check(self, victim: Victim) -> None:
         """Raise :class:`VictimError` unless a victim sees and acts in what this is a model of, at the same rate."""
-        own, theirs = ((self.features,), (self.actions,)), (victim.observation_space.shape, victim.action_space.shape)
-        if own != theirs:
-            raise VictimError(f"the model takes observations and actions of shapes {own}, this victim has {theirs}")
+        self._check_spaces(victim, self.features, self.actions)
         environments = (section(card or {}, "environment", {}) for card in (self.card, victim.card))
         (made, held), (used, holds) = ((about.get("id"), _action_repeat(about)) for about in environments)
         if made == used and held != holds:

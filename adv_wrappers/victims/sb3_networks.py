@@ -28,7 +28,7 @@ from adv_wrappers.networks.layers import (
     TwoLogits,
     mean_over_quantiles,
 )
-from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
+from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue, is_plain
 from adv_wrappers.victims.module import VictimNetworks, is_batch_renorm
 from adv_wrappers.victims.sb3_vecnormalize import check_statistics
 from adv_wrappers.victims.victim import choice_sizes
@@ -204,7 +204,7 @@ def actor_critic_nets(policy: Any, statistics: Statistics, live: bool) -> Victim
     if not hasattr(policy, "lstm_actor"):
         return VictimNetworks(nn.Sequential(*seen, *pi), output, nn.Sequential(*valued, *vf), squash=squash)
     lstm, own = policy.lstm_actor, policy.lstm_critic
-    if lstm.bidirectional or lstm.proj_size or not lstm.bias:
+    if not is_plain(lstm):
         raise VictimError("no victim for a bidirectional or projected LSTM, or one without biases")
     before = nn.Sequential(*valued)
     net = RecurrentActor(nn.Sequential(*seen), lstm, pi, None if own is None else (before, own))

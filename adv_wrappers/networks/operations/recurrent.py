@@ -7,6 +7,7 @@ from torch import nn
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.operations.operation import LayerOperation, register
 from adv_wrappers.networks.operations.stored import StoredLayer, WrittenLayer
+from adv_wrappers.networks.recurrent import is_plain
 
 
 @register
@@ -19,7 +20,7 @@ class LSTM(LayerOperation):
 
     def settings(self) -> WrittenLayer:
         layer = self.layer
-        if layer.bidirectional or layer.proj_size or not layer.bias:
+        if not is_plain(layer):
             raise CardError(f"an LSTM that is written goes one way, has biases and is not projected, got {layer}")
         return {}
 
