@@ -18,9 +18,9 @@ from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import DecliningPerturbation, Observes, On, When
+from adv_wrappers.core.perturbation import DecliningPerturbation, Observes, On, When, expect_victim
 from adv_wrappers.core.spaces import At, Field
-from adv_wrappers.core.threat import ThreatModel, expect_victim
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Counter, Space
 from adv_wrappers.core.value import decode, encode
 from adv_wrappers.errors import CardError, OrderError, ThreatError

@@ -19,9 +19,9 @@ from torch import Tensor
 from adv_wrappers.adversaries.actor import ActionActor, Actor, ActorSpace
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import On, Perturbation
+from adv_wrappers.core.perturbation import On, Perturbation, expect_victim
 from adv_wrappers.core.spaces import Field
-from adv_wrappers.core.threat import expect_victim, replace_victims
+from adv_wrappers.core.threat import replace_victims
 from adv_wrappers.core.value import encode
 from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.utils.frozen import set_fields

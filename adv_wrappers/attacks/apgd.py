@@ -28,7 +28,6 @@ from adv_wrappers.attacks.objectives import CrossEntropy, LogitRatio, Margin, We
 from adv_wrappers.attacks.restarts import TrackedGradient
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.gradients import Gradient, Loss
 
@@ -62,7 +61,6 @@ class APGD(GradientAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect_victim(self.name, self.victim)
         if self.keep != "best" or self.schedule != "constant":
             raise ValueRangeError("apgd keeps the best point and adapts its step: leave keep and schedule as they are")
         if self.victim is None:

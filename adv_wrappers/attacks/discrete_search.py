@@ -27,7 +27,6 @@ from adv_wrappers.core.budgets import L0, Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.spaces import CHOICES, Field
-from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import BudgetError, SpaceError, VictimError
 from adv_wrappers.utils.limits import Limits
 from adv_wrappers.victims.gradients import Loss
@@ -66,7 +65,6 @@ class DiscreteSearch(VictimAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect_victim(self.name, self.victim)
         if self.loss in ("margin", "cross-entropy"):
             need_discrete(self.name, self.victim, "use loss='divergence'")
         if self.loss == "q" and self.victim is not None and self.victim.kind != "q":

@@ -26,7 +26,6 @@ from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Ste
 from adv_wrappers.attacks.objectives import Temperature, Weights, divergence_of
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.utils.limits import Limits
 from adv_wrappers.victims.gradients import Gradient, Loss
 
@@ -60,10 +59,6 @@ class MaxDiff(GradientAttack):
     noise: Annotated[float, Limits(0, 1e9)] | None = None
     weights: Weights | None = None
     temperature: Temperature | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect_victim(self.name, self.victim)
 
     def run_once(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
         released = 1.0 if self.victim.kind == "gaussian" else 1e-5

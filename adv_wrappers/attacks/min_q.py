@@ -23,7 +23,6 @@ from adv_wrappers.attacks.objectives import (
     temperature_of,
 )
 from adv_wrappers.core.bound_victim import BoundVictim
-from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.gradients import Loss
 
@@ -57,7 +56,6 @@ class MinQ(GradientAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect_victim(self.name, self.victim)
         if self.victim is not None and not self.victim.has_q:
             instead = "min-best or max-diff" if self.victim.discrete else "max-diff, or robust-sarsa with a critic"
             value = ", or min-value" if self.victim.has_value else ""

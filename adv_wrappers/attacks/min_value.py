@@ -15,7 +15,6 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
 from adv_wrappers.core.bound_victim import BoundVictim
-from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.gradients import Gradient, Loss, by_autograd
 
@@ -52,7 +51,6 @@ class MinValue(GradientAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect_victim(self.name, self.victim)
         if self.victim is not None and not self.victim.has_value:
             raise VictimError("min-value needs a state value, and this victim has none: use max-diff, or min-q with Q")
 

@@ -30,7 +30,6 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, On, SimulatingPerturbation, VictimAttack
 from adv_wrappers.core.simulator_protocol import SimulatorLike
 from adv_wrappers.core.spaces import Field
-from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.frozen import set_fields
@@ -320,7 +319,6 @@ class Planned(SimulatingPerturbation, VictimAttack):
     def __post_init__(self) -> None:
         super().__post_init__()
         integer("apply, which is at most steps,", self.apply, 1, self.steps)
-        expect_victim(self.name, self.victim)
         if self.dynamics is None:
             raise ThreatError(
                 f"{self.name} needs a model: dynamics=card:FOLDER, which train_dynamics, or adv-wrappers "

@@ -17,7 +17,6 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.limits import Limits
 from adv_wrappers.victims.distributions import softmax
@@ -343,7 +342,6 @@ def divergence_of(
 
 def need_discrete(attack: str, victim: Victim | None, instead: str) -> None:
     """Raise :class:`VictimError` unless the victim (if there is one yet) chooses one of ``n`` actions."""
-    expect_victim(attack, victim)
     if victim is not None and not isinstance(victim.action_space, spaces.Discrete):
         space = victim.action_space
         raise VictimError(f"{attack} is defined for one discrete action, this victim acts in {space}: {instead}")

@@ -17,7 +17,6 @@ from torch import Tensor
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
 from adv_wrappers.attacks.objectives import CriticOfMode
 from adv_wrappers.core.bound_victim import BoundVictim
-from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims.gradients import Loss
@@ -50,7 +49,6 @@ class RobustSarsa(GradientAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect_victim(self.name, self.victim)
         if isinstance(self.critic, (str, Path)):
             set_fields(self, critic=Critic(str(self.critic)))
         if self.critic is not None and not callable(self.critic):

@@ -27,7 +27,6 @@ from adv_wrappers.core.budgets import L2, FewFeatures
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.layouts import layout_of
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.limits import Limits, PositiveShare
 from adv_wrappers.victims.gradients import Loss
@@ -56,10 +55,6 @@ class Square(VictimAttack):
     capturable: ClassVar[bool] = True
     queries: Annotated[int, Limits(2, MOST_QUERIES)] = 500
     share: PositiveShare | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect_victim(self.name, self.victim)
 
     @property
     def network_passes(self) -> int:

@@ -23,7 +23,6 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack
 from adv_wrappers.core.spaces import Field, to_victim
-from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.limits import Positive, Share
 
@@ -56,7 +55,6 @@ class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect_victim(self.name, self.victim)
         own = f"worst-action by={self.by!r}"
         if self.by == "successor" and self.victim is not None:
             if not isinstance(self.victim.action_space, spaces.Discrete):

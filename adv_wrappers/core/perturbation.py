@@ -15,7 +15,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Chance, Counter, Flags
 from adv_wrappers.core.value import Value
-from adv_wrappers.errors import BudgetError, SpaceError, ThreatError
+from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, VictimError
 
 On = Literal["observation", "action", "dynamics", "reward"]
 MOST_PASSES = 10**7  # of a network for one observation: minutes, for the smallest ones
@@ -189,9 +189,16 @@ class VictimAttack(BoundedPerturbation):
 
     Args:
         victim: the victim; None until it is filled in (:meth:`adv_wrappers.ThreatModel.against`).
+
+    Raises:
+        VictimError: for anything else.
     """
 
     victim: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        expect_victim(getattr(self, "name", "this attack"), self.victim)
 
     @property
     def needs_victim(self) -> bool:
@@ -229,6 +236,14 @@ class SimulatingPerturbation(Perturbation):
         Args:
             feature_names: the environment's names of the numbers of an observation; none where it has none.
         """
+
+
+def expect_victim(label: str, victim: object) -> None:
+    """Raise :class:`VictimError` unless this is a victim, or None for one that is still open."""
+    if victim is not None and not hasattr(victim, "fingerprint"):
+        raise VictimError(
+            f"{label} expects a victim, made by load_victim, from_module or from_sb3, got {type(victim).__name__}"
+        )
 
 
 def discrete_observation(name: str, field: Field) -> SpaceError:

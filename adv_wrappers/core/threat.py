@@ -29,6 +29,7 @@ from adv_wrappers.core.perturbation import (
     When,
     check_how,
     check_when,
+    expect_victim,
     function_name,
 )
 from adv_wrappers.core.plausible import Plausible
@@ -149,14 +150,6 @@ def _way(own: Space, other: Space, x: str) -> tuple[int | None, str]:
             if make(stack).shape == shape:
                 return count, way.format(x=x, shape=shape)
     return None, x
-
-
-def expect_victim(label: str, victim: object) -> None:
-    """Raise :class:`VictimError` unless this is a victim, or None for one that is still open."""
-    if victim is not None and not hasattr(victim, "fingerprint"):
-        raise VictimError(
-            f"{label} expects a victim, made by load_victim, from_module or from_sb3, got {type(victim).__name__}"
-        )
 
 
 def victims_in(value: object) -> list[VictimLike]:

@@ -18,8 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import Step, When
-from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.core.perturbation import Step, When, expect_victim
 from adv_wrappers.core.types import Flags
 from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.utils.checks import integer

@@ -33,11 +33,12 @@ from adv_wrappers.core.perturbation import (
     RewardPerturbation,
     When,
     check_how,
+    expect_victim,
 )
 from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.temporal_coupling import Coupled
-from adv_wrappers.core.threat import ThreatModel, expect_victim
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import And, Bernoulli, Not, Or, Pair, Strategic, Timing
 from adv_wrappers.core.value import Value, construct, decode
 from adv_wrappers.errors import BudgetError, ThreatError, threat_in_errors
