@@ -179,6 +179,7 @@ def test_an_atari_agent_is_the_same_as_a_card(recipes, tmp_path):
     torch.testing.assert_close(ours, logps, atol=0.02, rtol=0.02)  # the agent computes in bfloat16
 
 
+@pytest.mark.slow
 def test_ppo_learns_and_tells(recipes):
     torch.manual_seed(0)
     agent = recipes.Agent(6)

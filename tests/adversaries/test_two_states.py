@@ -93,6 +93,7 @@ def test_taken_literally_it_does_not():
     assert perturbed(released)[0] > perturbed(POLICY[0])[0]  # it descends
 
 
+@pytest.mark.slow
 def test_the_environment_plays_the_process():
     """The discounted return of many episodes, under the optimum."""
     rows, length, total = 256, 40, []

@@ -77,7 +77,8 @@ def clean_pong():
     return play(adv.atari.atari(PONG))
 
 
-@pytest.mark.parametrize("text", SIX[:1])
+@pytest.mark.slow
+@pytest.mark.parametrize("text", SIX)
 def test_a_fixed_transform_at_every_step_is_the_same_on_frames_and_stacks(text):
     frame = play(adv.atari.atari(PONG, frame=text))
     same_bytes(play(adv.atari.atari(PONG, stack=text)), frame, "around the stack")

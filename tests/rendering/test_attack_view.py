@@ -162,7 +162,9 @@ def drawn(env, monkeypatch):
     return [{title: image[::4, ::4] for title, image in one.items()} for one in seen]
 
 
-@pytest.mark.parametrize("text", ["rotation:degrees=9", "rotation:degrees=9,layout=FHWC"])
+@pytest.mark.parametrize(
+    "text", ["rotation:degrees=9", pytest.param("rotation:degrees=9,layout=FHWC", marks=pytest.mark.slow)]
+)
 def test_true_screens_are_shown_as_the_agent_would_see_them(monkeypatch, text):
     """Around ``ShrinkFrames`` true and shown screens have one form, and so there is a difference."""
     clean, env = adv.atari.atari("PongNoFrameskip-v4"), AttackView(adv.atari.atari("PongNoFrameskip-v4", raw=text))
