@@ -246,7 +246,7 @@ def test_a_simulator_of_which_only_one_can_run(tmp_path: Any) -> None:
         adv.evaluate(agent(), OnlyOne, episodes=2)
     assert OnlyOne.running == 0  # the first was closed
     assert len(adv.evaluate(agent(), OnlyOne, episodes=2, num_envs=1).threats[0]["returns"]) == 2
-    found = adv.report(agent(), OnlyOne, minutes=0.05, num_envs=1, out=tmp_path / "r", tell=None)
+    found = adv.report(agent(), OnlyOne, minutes=0.02, num_envs=1, out=tmp_path / "r", tell=None)
     assert found.report.num_envs == 1 and OnlyOne.running == 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.errors import NotRobust, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN
+from adv_wrappers.studies import gate as gate_module
 from adv_wrappers.studies.gate import BUDGET_VARIABLE, _SequentialTest, _Tried, assert_robust
 from tests.episodes import short_episodes_of
 from tests.evaluation.agents import balancing, make_short, short
@@ -129,11 +132,21 @@ def test_verdicts_are_wrong_no_more_often_than_asked_for():
     assert wrong <= 0.1 * 150  # 5% for each of the two
 
 
-def test_a_call_ends_with_its_time():
+def test_a_call_ends_with_its_time(monkeypatch):
+    """A step takes a millisecond, whatever else the machine does."""
+    now = [0.0]
+
+    class Slow(Lottery):
+        def step(self, action):
+            now[0] += 1e-3
+            return super().step(action)
+
+    monkeypatch.setattr(gate_module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    given = {"eps": 0.5, "attacks": ["fgsm"], "min_return": 2.5, "most_episodes": 10**6}
     with pytest.raises(NotRobust, match=r"undecided after .* of 1 s: whether at least 2.5"):
-        gate(2.5, budget_s=1.0, most_episodes=10**6)
+        assert_robust(player(), Slow, budget_s=1.0, **given)
     with pytest.raises(NotRobust, match="10 episodes of each take about"):
-        gate(2.5, budget_s=1e-6)
+        assert_robust(player(), Slow, budget_s=1e-6, **given)
 
 
 def test_a_look_is_cut_to_the_time_that_is_left():
