@@ -11,6 +11,7 @@ import importlib.util
 import multiprocessing
 import os
 import runpy
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ def _run(
     for number, pipe in enumerate(pipes, 1):
         os.dup2(pipe.fileno(), number)
         pipe.close()
+    # The server blocks interruptions where a pool, whose processes ignore them, was the first to ask it for one.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # The streams that came with the fork may be those of a file, and would seek in a pipe.
     sys.stdout, sys.stderr = (
         os.fdopen(number, "w", encoding=stream.encoding, errors=stream.errors, closefd=False)
