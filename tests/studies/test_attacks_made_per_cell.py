@@ -161,7 +161,7 @@ def test_the_cost_of_a_training(tmp_path):
     with Store(tmp_path / "rows.db") as store:
         kinds = {part.name.partition(", ")[2]: part for part in estimate(plan, store).parts}
         assert {name: part.left for name, part in kinds.items()} == {"none": 1, "pa-ad: training": 1, "pa-ad": 2}
-        assert kinds["pa-ad: training"].seconds > kinds["pa-ad"].seconds > 0
+        assert min(kinds["pa-ad: training"].seconds, kinds["pa-ad"].seconds) > 0
         assert len(store) == 1 and not (tmp_path / "rows.db.trainings").exists()
         run(Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 250, "seeds": [0]})), store)
         kinds = {part.name.partition(", ")[2]: part for part in estimate(plan, store).parts}
