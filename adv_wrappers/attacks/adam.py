@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 _FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
+_NEW_FIRST, _NEW_SECOND = 0.1, 0.001  # the shares of a new gradient; in float64 one minus the above is another number
 
 
 class Adam:
@@ -22,7 +23,7 @@ class Adam:
     def step(self, gradient: Tensor) -> Tensor:
         """What is taken from the point that has this gradient."""
         self.steps += 1
-        self.mean.mul_(_FIRST).add_(gradient, alpha=1 - _FIRST)
-        self.square.mul_(_SECOND).addcmul_(gradient, gradient, value=1 - _SECOND)
+        self.mean.mul_(_FIRST).add_(gradient, alpha=_NEW_FIRST)
+        self.square.mul_(_SECOND).addcmul_(gradient, gradient, value=_NEW_SECOND)
         size = (self.square / (1 - _SECOND**self.steps)).sqrt() + _EPSILON
         return self.lr * (self.mean / (1 - _FIRST**self.steps)) / size
