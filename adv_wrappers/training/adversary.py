@@ -51,7 +51,6 @@ from adv_wrappers.training.fit import Fit, restore_model
 from adv_wrappers.training.folder import (
     TrainingFolder,
     check_chosen_folder,
-    describe_settings,
     described_victim,
     warn_of_unknown,
 )
@@ -339,7 +338,17 @@ def train_adversary(
     check_env_workers(env_workers)
     check_algorithm(algorithm)
     training = Training(
-        steps, algorithm, num_envs, checks, episodes, seed, settings, device, tensorboard, workers, env_workers
+        steps=steps,
+        algorithm=algorithm,
+        num_envs=num_envs,
+        checks=checks,
+        episodes=episodes,
+        seed=seed,
+        settings=settings,
+        device=device,
+        tensorboard=tensorboard,
+        workers=workers,
+        env_workers=env_workers,
     )
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
@@ -411,12 +420,12 @@ def train_director(
         settings = adversary_settings(algorithm, rows, flat, training.settings)
         own = policy_kwargs(game.observation_space, q=algorithm == "dqn")
         settings["policy_kwargs"] = {**own, **training.settings.get("policy_kwargs", {})}
+        whole = replace(training, num_envs=rows, settings=settings)
+        # the same call with more steps or checkpoints goes on
+        known = {name: value for name, value in whole.described().items() if name not in ("steps", "checks")}
         about = {
-            "algorithm": algorithm,
+            **known,
             "environment": environment.described,
-            "num_envs": rows,
-            "seed": training.seed,
-            "episodes": training.episodes,
             "observe": task.score.observe,
             "quantize": task.quantize,
             "actor": actor.open().to_dict(),
@@ -424,11 +433,10 @@ def train_director(
             "when": when.to_dict() if isinstance(when, When) else repr(when),
             "victim": described_victim(victim),
             "actor_victim": None if actor.victim is None else actor.victim.fingerprint(),
-            "settings": describe_settings(settings),
             **({"reward": task.reward.to_dict()} if isinstance(task.reward, Value) else {}),
         }
         kept = TrainingFolder(out, "adversary", about)
-        model = adversary_model(game, replace(training, settings=settings), flat)
+        model = adversary_model(game, whole, flat)
         if kept.checkpoint is not None:
             restore_model(model, kept.checkpoint / MODEL, kept.checkpoint / NORMALISER)
         director_of(model)  # raises for a director that cannot be saved, before it is trained

@@ -658,7 +658,17 @@ def train_agent(
     initial, kind = victim_and_algorithm(victim, algorithm)
     given = {} if settings is None else settings
     training = Training(
-        steps, kind.name, num_envs, checks, episodes, seed, given, "cpu", tensorboard, workers, env_workers
+        steps=steps,
+        algorithm=kind.name,
+        num_envs=num_envs,
+        checks=checks,
+        episodes=episodes,
+        seed=seed,
+        settings=given,
+        device="cpu",
+        tensorboard=tensorboard,
+        workers=workers,
+        env_workers=env_workers,
     )
     if gamma is not None:
         if given.get("gamma", gamma) != gamma:
@@ -686,23 +696,17 @@ def train_agent(
     training = replace(training, settings=algorithm_settings(kind, num_envs, training.settings, parts, images, method))
     opposing = replace(opposing, settings=defaults.adversary_settings("ppo", num_envs, True, own_settings))
     about = {
+        **training.described(),
         "environment": json_value(environment.described),
-        "algorithm": kind.name,
         "adversary": spec.describe(),
-        "steps": steps,
         "phase": phase,
         "ratio": ratio,
-        "checks": checks,
-        "episodes": episodes,
-        "num_envs": num_envs,
-        "seed": training.seed,
         "select": select,
         "sampled": sampled,
         "victim": None if initial is None else initial.fingerprint(),
         "structure": None if initial is None else initial.structure(),
         "rewards": rewards,
         "observations": observations,
-        "settings": describe_settings(training.settings),
         "adversary_settings": describe_settings(opposing.settings if spec.learns else {}),
     }
     if hardening is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from adv_wrappers.core.value import construct
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
 from adv_wrappers.training.dqn import PrioritizedDQN
+from adv_wrappers.training.folder import describe_settings
 from adv_wrappers.utils.checks import check_names, integer, number
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -89,6 +90,9 @@ def made_model(kind: type[Model], arguments: Mapping[str, object], settings: Map
         raise ThreatError(f"{kind.__name__} cannot take these settings: {type(error).__name__}: {error}") from error
 
 
+_COMPUTED = ("device", "tensorboard", "workers", "env_workers")  # where a training is computed, and logged
+
+
 @dataclass(frozen=True)
 class Training:
     """How a policy is trained by an algorithm of Stable-Baselines3.
@@ -129,6 +133,11 @@ class Training:
     def checkpoint_every(self) -> int:
         """Steps between two checkpoints."""
         return max(self.steps // self.checks, 1)
+
+    def described(self) -> dict[str, Any]:
+        """What its folder knows it by: all of it but where it is computed, and by how many processes."""
+        known = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _COMPUTED}
+        return {**known, "settings": describe_settings(self.settings)}
 
     @property
     def logs(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import shutil
 import zipfile
@@ -67,6 +68,13 @@ def test_what_is_trained_is_a_threat(tmp_path):
     assert [steps for steps, _ in received] == [64, 128] and all(0 < left <= 60 for _, left in received)
     state = json.loads((tmp_path / "state.json").read_text())
     assert [point["mean_return"] for point in state["record"]] == [left for _, left in received]
+    # what tells one training from another: a call with another value of what is missing goes on with this one
+    assert {*inspect.signature(train_adversary).parameters} - {*state["about"]} == {
+        "kind", "form", "eps", "scale",  # in the actor and the budget
+        "env", "env_kwargs", "make",  # in the environment
+        "reward",  # where one is given
+        "steps", "checks", "device", "tensorboard", "workers", "env_workers", "out", "progress", "on_episode",
+    }  # fmt: skip
     kept = json.loads((tmp_path / "card.json").read_text())["training"]["checkpoints"]
     assert kept[-1]["mean_return"] == min(left for _, left in received)
     threat = adv.ThreatModel("observation", learned, adv.Linf(0.05))

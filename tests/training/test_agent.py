@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import threading
 from dataclasses import dataclass
@@ -282,7 +283,15 @@ def test_where_all_is_lost_checkpoints_are_compared_under_max_diff(how, left, tm
         assert row["max_diff_score"] == pytest.approx((row["clean"] + np.mean([*row["max_diff"].values()])) / 2)
     assert hardened.record[hardened.best]["max_diff_score"] == max(row["max_diff_score"] for row in late)
     assert "shares of the budget" in hardened.protocol
-    assert json.loads((tmp_path / "out" / "state.json").read_text())["record"] == [*hardened.record]
+    state = json.loads((tmp_path / "out" / "state.json").read_text())
+    assert state["record"] == [*hardened.record]
+    # what tells one training from another: a call with another value of what is missing goes on with this one
+    assert {*inspect.signature(train_agent).parameters} - {*state["about"]} - {"robust"} == {
+        "eps", "scale", "within", "when",  # in the adversary or the loss
+        "env", "env_kwargs", "make",  # in the environment
+        "gamma",  # in the settings
+        "tensorboard", "workers", "env_workers", "out", "progress", "on_steps",
+    }  # fmt: skip
 
 
 def test_what_is_kept_in_the_budget_itself_counts_first():

@@ -324,15 +324,15 @@ class Measurement:
         self.asked, self.budget, self.hard, self.cost = asked, budget, hard, float(asked["cost"])
         self.steps: int = asked["steps"]
         self.training = Training(
-            self.steps,
-            asked["algorithm"],
-            asked["num_envs"],
-            asked["checks"],
-            asked["check_episodes"],
-            asked["seed"],
-            timing_settings(asked["algorithm"], flat, asked["settings"]),
-            asked["device"],
-            asked["tensorboard"],
+            steps=self.steps,
+            algorithm=asked["algorithm"],
+            num_envs=asked["num_envs"],
+            checks=asked["checks"],
+            episodes=asked["check_episodes"],
+            seed=asked["seed"],
+            settings=timing_settings(asked["algorithm"], flat, asked["settings"]),
+            device=asked["device"],
+            tensorboard=asked["tensorboard"],
         )
         warn_of_unknown(asked["out"], victim, self.environment)
         self.about = {
