@@ -8,8 +8,9 @@ those within a cell the hull is kept. Cells are small at first, and larger ones 
 than are followed at once, so that the few sets of states of the first steps are held closely. Hulls hold every state;
 to keep one of several neighbouring states for all would not.
 
-A cell's possible actions are computed once. Where several are possible the cell is split, until the parts are small
-beside the budget; an action then is taken from the hull of those parts in which it is possible.
+A cell's possible actions are computed once, and not of its parts: to split cells in which several are possible
+certifies no more in the same time, and cells of one shape do as well as those that are narrower along axes to which the
+victim's choice is steeper (:doc:`/results/certificates`).
 
 The smallest reward so far is kept for every box. The search stops at any time: what the boxes have earned then, and
 what every rest of an episode earns at least, is certified. It starts with few boxes at once, and goes on with more, as
@@ -66,10 +67,7 @@ _FINEST, _COARSER, _COARSEST = 1 / 512, 1.5, 16.0
 _CUTS = 32  # into how many pieces boxes are cut at most, for each that is followed at once
 # of a search from a set of states: the scale of the cells of its first round, and that below which it has no more
 _OF_MANY, _FINEST_OF_MANY = 2.0, 1 / 16
-_SLOPE_RADIUS = 1e-3  # of the boxes in whose middles the slopes of the victim's choice are taken
 _PIECES = 8  # of the box of starts along every axis
-_SPLITS = 1  # how often a cell is halved at most
-_SMALL_SHARE = 0.5  # of the budget's effect on the victim's choice, below which that of a cell's size is small enough
 _CUT_AT_ONCE = 2**18  # pieces of boxes
 _ROWS = 1024  # boxes whose bounds are computed at once
 _ROUNDING = 2.0**-20  # relatively, more than float32 is off when it changes coordinates
@@ -174,19 +172,6 @@ class StateBoxSearch:
         self._methods = _FROM_CROWN[: _FROM_CROWN.index(method) + 1] if stepwise else (method,)
         self.box_actions.method = self._methods[0]
         self._most = most_at_once
-        self.slopes = self._slopes()
-
-    def _slopes(self) -> Floats:
-        """How much the difference of the victim's largest outputs changes along every axis, the mean around starts."""
-        dynamics = self.dynamics
-        if not self.box_actions.count:
-            return np.ones(len(dynamics.coordinates))
-        low, high = _start_boxes(dynamics, dynamics.start_low, dynamics.start_high)
-        middle = (low + high) / 2
-        self.box_actions.possible(middle[:1], middle[:1])  # which refuses weights that are not finite
-        moved, _ = self.box_actions.effects(middle - _SLOPE_RADIUS, middle + _SLOPE_RADIUS)
-        found: Floats = moved.mean(0) / _SLOPE_RADIUS
-        return found
 
     @checked
     @full_precision()
@@ -389,7 +374,7 @@ class SearchRound:
 
     def _take_cells(self, scale: float) -> None:
         """Go on with the cells of this scale."""
-        sides = self.dynamics.cells(scale, None if self._fixed else self.search.slopes)
+        sides = self.dynamics.cells(scale, many=self._fixed)
         periods = self.dynamics.periods
         self._scale = scale
         self.grid = CellGrid(np.where(np.isinf(periods), self._middle - sides / 2, -np.pi), sides, periods)
@@ -532,14 +517,11 @@ class CellActions:
 
     def __init__(self, victim: BoxActions, grid: CellGrid) -> None:
         self._victim, self._grid = victim, grid
-        size = len(grid.sides)
-        self._numbers = np.empty(0, np.int64)
-        # of a discrete action the hull of the parts of a cell in which it is possible; of others their bounds
-        shape = (0, victim.count, size) if victim.count else (0, 1)
-        self._low, self._high = np.empty(shape), np.empty(shape)
+        self._numbers = np.empty(0, np.int64)  # of the cells that are known, ascending
+        self._known = np.empty((0, victim.count), bool) if victim.count else np.empty((0, 2, 1))
 
     def of(self, numbers: Integers, low: Floats, high: Floats) -> Iterator[tuple[Integers, Floats, Floats, Floats]]:
-        """For every action the rows in which it is possible, the boxes in which it is, and the action.
+        """For every action the rows in which it is possible, their boxes, and the action.
 
         Args:
             numbers: cells, ``[N]``.
@@ -548,55 +530,20 @@ class CellActions:
         Yields:
             Rows ``[M]``, boxes ``[M, D]`` twice, and what :meth:`IntervalDynamics.step` takes as actions.
         """
-        place = np.searchsorted(self._numbers, numbers)
-        place[place == len(self._numbers)] = 0
-        known = self._numbers[place] == numbers if len(self._numbers) else np.zeros(len(numbers), bool)
-        if not known.all():
-            self._add(numbers[~known])
-        place = np.searchsorted(self._numbers, numbers)
+        new = np.setdiff1d(numbers, self._numbers)
+        if len(new):
+            known = np.concatenate([self._numbers, new])
+            order = np.argsort(known)
+            found = self._victim.possible if self._victim.count else self._victim.bounds
+            self._known = np.concatenate([self._known, found(*self._grid.cells(new))])[order]
+            self._numbers = known[order]
+        found = self._known[np.searchsorted(self._numbers, numbers)]
         if not self._victim.count:
-            yield np.arange(len(numbers)), low, high, np.stack([self._low[place], self._high[place]], 1)
+            yield np.arange(len(numbers)), low, high, found
             return
         for action in range(self._victim.count):
-            first, last = np.maximum(low, self._low[place, action]), np.minimum(high, self._high[place, action])
-            rows = np.flatnonzero((first <= last).all(1))
-            yield rows, first[rows], last[rows], np.full(len(rows), self._victim.start + action, np.float64)
-
-    def _add(self, numbers: Integers) -> None:
-        low, high = self._grid.cells(numbers)
-        found = self._split(low, high) if self._victim.count else self._victim.bounds(low, high)
-        numbers = np.concatenate([self._numbers, numbers])
-        order = np.argsort(numbers)
-        self._numbers = numbers[order]
-        self._low, self._high = (
-            np.concatenate([known, new])[order] for known, new in zip((self._low, self._high), found, strict=True)
-        )
-
-    def _split(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-        """For every box and action the hull of the parts in which it is possible, ``[N, A, D]``."""
-        count, actions, size = len(low), self._victim.count, low.shape[1]
-        least, most = np.full((count * actions, size), np.inf), np.full((count * actions, size), -np.inf)
-        cell = np.arange(count)
-        effect, budget = np.zeros((count, size)), np.zeros(count)
-        for splits in range(_SPLITS + 1):
-            possible = self._victim.possible(low, high)
-            open_ = possible.sum(1) > 1
-            if splits == 0 and open_.any():  # a part is taken to have the slopes of its cell
-                effect[open_], budget[open_] = self._victim.effects(low[open_], high[open_])
-            done = ~open_ | (effect.sum(1) <= _SMALL_SHARE * budget) | (splits == _SPLITS)
-            rows, action = np.nonzero(possible & done[:, None])
-            place = cell[rows] * actions + action
-            np.minimum(least, _least_of(place, len(least), low[rows]), out=least)
-            np.maximum(most, -_least_of(place, len(least), -high[rows]), out=most)
-            low, high, cell, effect, budget = low[~done], high[~done], cell[~done], effect[~done], budget[~done]
-            if not len(low):
-                break
-            row, axis, first, last = np.arange(len(low)), effect.argmax(1), low.copy(), high.copy()
-            first[row, axis] = last[row, axis] = (low[row, axis] + high[row, axis]) / 2
-            effect[row, axis] /= 2
-            low, high = np.concatenate([low, first]), np.concatenate([last, high])
-            cell, effect, budget = np.tile(cell, 2), np.tile(effect, (2, 1)), np.tile(budget, 2)
-        return least.reshape(count, actions, size), most.reshape(count, actions, size)
+            rows = np.flatnonzero(found[:, action])
+            yield rows, low[rows], high[rows], np.full(len(rows), self._victim.start + action, np.float64)
 
 
 class BoxActions:
@@ -653,35 +600,10 @@ class BoxActions:
             start += rows
         return torch.cat(parts).cpu().numpy()
 
-    def bounds(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-        """Bounds on continuous actions in boxes ``[N, D]``, ``[N, 1]`` twice."""
-        least, most = action_bounds(self._victim, *self._inputs(low, high), self.method)
-        return least.double().cpu().numpy(), most.double().cpu().numpy()
-
-    def effects(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-        """How far boxes, and the budget, move the difference of the two largest outputs, by their gradient.
-
-        Returns:
-            Of half of every side of the boxes, ``[N, D]``, and of the budget, ``[N]``.
-        """
-        sides, budgets = list[Floats](), list[Floats]()
-        size = low.shape[1]
-        for start in range(0, len(low), _ROWS):
-            part = slice(start, start + _ROWS)
-            first, last = self._inputs(low[part], high[part])
-            middle = ((first + last) / 2).requires_grad_()
-            with torch.enable_grad():
-                best = self._victim.params(middle).topk(2, -1).values
-                (slopes,) = torch.autograd.grad((best[:, 0] - best[:, 1]).sum(), middle)
-            moved = (slopes.abs() * (last - first) / 2).double().cpu().numpy()
-            if self._eps is None:  # the sides of observations are those of boxes and the budget together
-                own = slopes.abs().double().cpu().numpy() * (high[part] - low[part]) / 2
-                sides.append(own)
-                budgets.append((moved - own).sum(1))
-            else:
-                sides.append(moved[:, :size])
-                budgets.append(moved[:, size:].sum(1))
-        return np.concatenate(sides), np.concatenate(budgets)
+    def bounds(self, low: Floats, high: Floats) -> Floats:
+        """Boxes of continuous actions in boxes ``[N, D]``, ``[N, 2, 1]``."""
+        ends = action_bounds(self._victim, *self._inputs(low, high), self.method)
+        return torch.stack(ends, 1).double().cpu().numpy()
 
     def _inputs(self, low: Floats, high: Floats) -> tuple[Tensor, Tensor]:
         """The boxes of what the victim takes."""

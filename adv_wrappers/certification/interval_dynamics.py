@@ -186,13 +186,12 @@ class IntervalDynamics:
     periods: Floats
     most: float = np.inf
 
-    def cells(self, scale: float, slopes: Floats | None) -> Floats:
+    def cells(self, scale: float, many: bool) -> Floats:
         """The sides of the cells of a grid ``[D]``; the smaller ``scale``, the smaller some of them are.
 
         Args:
             scale: above 0.
-            slopes: how much the victim's choice changes along every axis, relative to any of them, ``[D]``, for a
-                search from one state; None for one from a set of states.
+            many: whether the search is from a set of states, and not from one.
         """
         raise NotImplementedError
 
@@ -281,14 +280,12 @@ class CartPoleDynamics(IntervalDynamics):
         self._push = env.tau * env.force_mag / env.total_mass
         self._turn = self._push / (reach * rate)
 
-    def cells(self, scale: float, slopes: Floats | None) -> Floats:
-        if slopes is None:  # velocities differ by whole pushes, so that cells of one push keep sets of them apart
+    def cells(self, scale: float, many: bool) -> Floats:
+        if many:  # velocities differ by whole pushes, so that cells of one push keep sets of them apart
             return np.array([0.8 * math.sqrt(scale), self._push, self._turn * scale / 8, self._turn * scale])
-        # of sides that shrink alike, searches of a given number of boxes get less far; and a victim that hardly looks
-        # at the cart's position is followed as well by few and large cells along it
+        # of sides that shrink alike, searches of a given number of boxes get less far
         root, turn = math.sqrt(scale), self._turn * scale / 4
-        width = np.clip(0.25 * math.sqrt(slopes[2] / max(slopes[0], 1e-9)), 0.25, 4.0) if slopes[2] else 1.0
-        return np.array([width * root, self._push / 2 * root, turn, turn])
+        return np.array([root / 2, self._push / 2 * root, turn, turn])
 
     def states(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         """Boxes of states around those of the slanted axes."""
@@ -373,7 +370,7 @@ class MountainCarDynamics(IntervalDynamics):
         self.start_low, self.start_high = np.array([-0.6, 0.0]), np.array([-0.4, 0.0])
         self.coordinates, self.periods = np.eye(2), np.full(2, np.inf)
 
-    def cells(self, scale: float, slopes: Floats | None) -> Floats:
+    def cells(self, scale: float, many: bool) -> Floats:
         env = self.env
         return np.array([env.max_position - env.min_position, 2 * env.max_speed]) * scale / 50
 
@@ -419,7 +416,7 @@ class PendulumDynamics(IntervalDynamics):
         self.start_low, self.start_high = np.array([-np.pi, -1.0]), np.array([np.pi, 1.0])
         self.coordinates, self.periods = np.eye(2), np.array([2 * np.pi, np.inf])
 
-    def cells(self, scale: float, slopes: Floats | None) -> Floats:
+    def cells(self, scale: float, many: bool) -> Floats:
         return np.array([2 * np.pi / max(round(60 / scale), 1), 2 * self.env.max_speed * scale / 60])
 
     def observe(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
