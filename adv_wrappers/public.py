@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Forces, Hybrid, Induce, Timed
-from adv_wrappers.certification.certificate import certify
+from adv_wrappers.certification.certify import certify
 from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
 from adv_wrappers.core.frame_stack import Newest

@@ -27,8 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +35,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from adv_wrappers.certification.certificate import Certificate, CertifiedEpisode
 from adv_wrappers.certification.interval_dynamics import LARGEST_STATE, IntervalDynamics, dynamics_of
 from adv_wrappers.certification.possible_actions import ObservationBoxes
 from adv_wrappers.core.arrays import Scale
@@ -73,26 +73,6 @@ _ROWS = 1024  # boxes whose bounds are computed at once
 _ROUNDING = 2.0**-20  # relatively, more than float32 is off when it changes coordinates
 
 
-@dataclass(frozen=True)
-class StateBoxCertificate:
-    """A certified return for a box of start states.
-
-    Attributes:
-        lower: no episode that starts in the box returns less, whatever an attack within the budget does.
-        steps: for how many steps all episodes were followed in the round that certified it.
-        boxes: how many boxes were stepped, in all rounds.
-        rounds: how many rounds there were, each with more boxes at once.
-        finished: whether episodes were followed to their ends in that round. CartPole's search stops where an episode
-            may end early, so that a finished one certifies the largest return.
-    """
-
-    lower: float
-    steps: int
-    boxes: int
-    rounds: int
-    finished: bool
-
-
 def certify_all_starts(
     victim: Victim | str,
     env: AnyEnv,
@@ -104,7 +84,7 @@ def certify_all_starts(
     budget_s: float | None = None,
     max_boxes: int | None = None,
     most_at_once: int = 100_000,
-) -> StateBoxCertificate:
+) -> Certificate:
     """Bound from below the return of every episode, whatever its start and whatever is done to observations.
 
     Args:
@@ -119,6 +99,10 @@ def certify_all_starts(
             ``budget_s``.
         most_at_once: how many boxes are followed at once at most, some hundred bytes each.
 
+    Returns:
+        A certificate whose one entry is of all episodes. Its search is finished where it is the largest return there
+        is, which none can be above.
+
     Raises:
         ValueRangeError: for other environments, and limits that are none.
         VictimError: for a victim that samples, has a hidden state or no bounds.
@@ -129,11 +113,14 @@ def certify_all_starts(
     >>> from adv_wrappers.certification.all_starts import certify_all_starts
     >>> found = certify_all_starts("zoo:cartpole-dqn", gym.make("CartPole-v1"), 0.001, budget_s=None, max_boxes=5000)
     >>> 5 < found.lower < 500, found.finished
-    (True, False)
+    (True, 0.0)
     """
     search = StateBoxSearch(victim, env, eps, scale=scale, within=within, method=method, most_at_once=most_at_once)
     dynamics = search.dynamics
-    return search.run(dynamics.start_low, dynamics.start_high, budget_s, max_boxes)
+    lower = search.run(dynamics.start_low, dynamics.start_high, budget_s, max_boxes).lower
+    found = CertifiedEpisode(lower, lower if lower >= dynamics.most else math.nan, lower, search.boxes)
+    name = str(env) if env.spec is None else env.spec.id
+    return Certificate.of(search.victim.ref or repr(search.victim), name, search.budget, method, (), [found])
 
 
 class StateBoxSearch:
@@ -141,6 +128,11 @@ class StateBoxSearch:
 
     Args:
         victim, env, eps, scale, within, method, most_at_once: as for :func:`certify_all_starts`.
+
+    Attributes:
+        victim, budget, dynamics: what is searched.
+        boxes: how many boxes the last :meth:`run` stepped, in all its rounds.
+        rounds: how many rounds there were, each with more boxes at once.
 
     Raises:
         AdvWrappersError: one of its kinds, as :func:`certify_all_starts`.
@@ -166,12 +158,12 @@ class StateBoxSearch:
                 f"a search over boxes of states needs a victim that plays its mode, without a hidden state, got "
                 f"{victim!r}"
             )
-        self.dynamics = dynamics_of(env)
-        self.box_actions = BoxActions(victim, env, budget.resolve(victim), self.dynamics, method)
+        self.victim, self.budget, self.dynamics = victim, budget.resolve(victim), dynamics_of(env)
+        self.box_actions = BoxActions(victim, env, self.budget, self.dynamics, method)
         stepwise = method in _FROM_CROWN and self.box_actions.count > 0
         self._methods = _FROM_CROWN[: _FROM_CROWN.index(method) + 1] if stepwise else (method,)
         self.box_actions.method = self._methods[0]
-        self._most = most_at_once
+        self._most, self.boxes, self.rounds = most_at_once, 0, 0
 
     @checked
     @full_precision()
@@ -181,8 +173,8 @@ class StateBoxSearch:
         start_high: Floats,
         budget_s: NotNegative | None = None,
         max_boxes: Positive | None = None,
-    ) -> StateBoxCertificate:
-        """The certified return of all episodes from the states between ``start_low`` and ``start_high``.
+    ) -> SearchRound:
+        """The round that certified the most of all episodes from the states between ``start_low`` and ``start_high``.
 
         Args:
             start_low, start_high: states of the environment ``[D]`` (its ``unwrapped.state``), not observations.
@@ -210,31 +202,32 @@ class StateBoxSearch:
         few, left = max(int(first), 1), math.inf if max_boxes is None else max_boxes
         gained = RoundSettings(self._most, _OF_MANY) if (low < high).any() else RoundSettings(few, None)
         settings: RoundSettings | None = gained
-        best, boxes, rounds = (-math.inf, 0, False), 0, 0
+        best: SearchRound | None = None
+        self.boxes, self.rounds = 0, 0
         with one_thread():
             while settings is not None:
                 before = deadline.left
-                found = SearchRound(self, settings, low, high, deadline, left - boxes)
+                found = SearchRound(self, settings, low, high, deadline, left - self.boxes)
                 found.run()
-                boxes, rounds = boxes + found.stepped, rounds + 1
-                raised = found.lower > best[0]
+                self.boxes, self.rounds = self.boxes + found.stepped, self.rounds + 1
+                raised = best is None or found.lower > best.lower
                 if raised:
-                    best, gained = (found.lower, found.steps, found.finished), settings
-                if found.crowded and rounds == 1:  # even the largest cells are too many
+                    best, gained = found, settings
+                if found.crowded and self.rounds == 1:  # even the largest cells are too many
                     settings = gained = RoundSettings(few, None)
                     continue
-                used_up = (found.stopped and not found.crowded) or boxes >= left
-                if used_up or best[0] >= self.dynamics.most:
+                used_up = (found.stopped and not found.crowded) or self.boxes >= left
+                if used_up or found.lower >= self.dynamics.most:
                     break
                 spent = before - deadline.left if budget_s is not None else 0.0
-                affordable = min(_FASTER * deadline.left * found.stepped / max(spent, 1e-9), left - boxes)
+                affordable = min(_FASTER * deadline.left * found.stepped / max(spent, 1e-9), left - self.boxes)
                 settings = self._more(found, settings, affordable, len(methods) == 1)
                 if len(methods) > 1 and not (settings and raised):
                     methods, settings = methods[1:], gained
                     # with which a box takes another time
                     self.box_actions.method, self.box_actions.batches = methods[0], TimedBatches(deadline, _ROWS)
-        lower, steps, finished = best
-        return StateBoxCertificate(lower, steps, boxes, rounds, finished)
+        assert best is not None
+        return best
 
     def _more(self, found: SearchRound, last: RoundSettings, affordable: float, tightest: bool) -> RoundSettings | None:
         """A round with the same bounds and more boxes, or smaller cells, than the last; None where there is none."""
@@ -292,7 +285,8 @@ class SearchRound:
         lower: the certified return so far.
         steps: for how many steps all episodes were followed.
         stepped: how many boxes were stepped.
-        finished: whether episodes were followed to their ends.
+        finished: whether episodes were followed to their ends. CartPole's search stops where an episode may end early,
+            so that a finished one certifies the largest return.
         stopped: whether a limit stopped it.
         crowded: whether that was the limit on boxes at once.
         low, high: the boxes around all states after ``steps`` steps, ``[N, D]``; axes are those of the dynamics.
@@ -518,7 +512,8 @@ class CellActions:
     def __init__(self, victim: BoxActions, grid: CellGrid) -> None:
         self._victim, self._grid = victim, grid
         self._numbers = np.empty(0, np.int64)  # of the cells that are known, ascending
-        self._known = np.empty((0, victim.count), bool) if victim.count else np.empty((0, 2, 1))
+        # which discrete actions are possible, or the bounds on continuous ones
+        self._known: NDArray[Any] = np.empty((0, victim.count), bool) if victim.count else np.empty((0, 2, 1))
 
     def of(self, numbers: Integers, low: Floats, high: Floats) -> Iterator[tuple[Integers, Floats, Floats, Floats]]:
         """For every action the rows in which it is possible, their boxes, and the action.
@@ -534,8 +529,8 @@ class CellActions:
         if len(new):
             known = np.concatenate([self._numbers, new])
             order = np.argsort(known)
-            found = self._victim.possible if self._victim.count else self._victim.bounds
-            self._known = np.concatenate([self._known, found(*self._grid.cells(new))])[order]
+            bound = self._victim.possible if self._victim.count else self._victim.bounds
+            self._known = np.concatenate([self._known, bound(*self._grid.cells(new))])[order]
             self._numbers = known[order]
         found = self._known[np.searchsorted(self._numbers, numbers)]
         if not self._victim.count:

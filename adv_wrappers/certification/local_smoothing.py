@@ -40,8 +40,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -50,10 +49,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.certification.action_search import SearchOrder
-from adv_wrappers.certification.certificate import CertifiedEpisode, CertifyingSearch
+from adv_wrappers.certification.certificate import Certificate, CertifiedEpisode, with_larger_radii
+from adv_wrappers.certification.certify import CertifyingSearch
 from adv_wrappers.certification.smoothing import hoeffding, q_bounds, smoothed_victim, vote_bounds
+from adv_wrappers.core.budgets import L2
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.core.types import Array, Floats
+from adv_wrappers.core.types import Array
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.episodes import draw_seeds
@@ -77,51 +78,6 @@ from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims.smoothed import Smoothed
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class LocalSmoothingCertificate:
-    """Certified returns of some episodes of a smoothed agent, under attacks on every step.
-
-    Attributes:
-        victim, env: the agent and the environment, as reports call them.
-        eps: Euclidean lengths of the perturbation of an observation, ascending, in the unit of sigma; ``[K]``.
-        seeds: of the episodes, those of :func:`adv_wrappers.evaluate` with the same ``seed``.
-        lower_returns: lower bounds on the return of every episode, whatever attacks do, all of them at once with
-            probability ``confidence``; float64 ``[K, E]``.
-        finished_searches: whether a search found a sequence of possible actions of that return; bool ``[K, E]``.
-        states: at how many states actions were bounded, of ``max_states``; at others nothing is excluded.
-        confidence, samples, sigma, vote, exact: as given.
-    """
-
-    victim: str
-    env: str
-    eps: tuple[float, ...]
-    seeds: tuple[int, ...]
-    lower_returns: Floats
-    finished_searches: NDArray[np.bool_]
-    states: int
-    max_states: int
-    confidence: float
-    samples: int
-    sigma: float
-    vote: int
-    exact: bool
-
-    @property
-    def lower(self) -> Floats:
-        """The mean of ``lower_returns`` over episodes, ``[K]``."""
-        found: Floats = self.lower_returns.mean(1)
-        return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, as values that JSON knows."""
-        arrays = {name: getattr(self, name).tolist() for name in ("lower", "lower_returns", "finished_searches")}
-        return {**{name: getattr(self, name) for name in self.__dataclass_fields__}, **arrays}
-
-    def __repr__(self) -> str:
-        about = ", ".join(f"{eps:g}: {lower:.4g}" for eps, lower in zip(self.eps, self.lower, strict=True))
-        return f"<LocalSmoothingCertificate of {self.victim} on {self.env}, lower return by eps {{{about}}}>"
-
-
 @checked
 def certify_smoothed_actions(
     victim: Smoothed | str,
@@ -142,7 +98,7 @@ def certify_smoothed_actions(
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
     progress: Progress | None = None,
-) -> LocalSmoothingCertificate:
+) -> list[Certificate]:
     """Bound the return of a smoothed agent under attacks that move every observation by at most ``eps`` (l2).
 
     Args:
@@ -164,6 +120,9 @@ def certify_smoothed_actions(
         order, least_reward, least_return: as for :func:`adv_wrappers.certify`.
         progress: called as ``progress("search", searches finished, searches)``.
 
+    Returns:
+        One certificate for each length, ascending; with probability ``confidence`` all of them hold at once.
+
     Raises:
         VictimError: for a victim without noise, of other actions, and around one that samples its actions.
         SpaceError: for observations other than one Box.
@@ -176,7 +135,7 @@ def certify_smoothed_actions(
     ...     "smoothed:zoo:cartpole-dqn?sigma=0.05&vote=1000", "CartPole-v1", [0.0, 0.005], episodes=1, samples=400,
     ...     max_nodes=300,
     ... )
-    >>> bool(found.lower[0] >= found.lower[1] > 5)
+    >>> found[0].lower >= found[1].lower > 5
     True
     """
     lengths = sorted(eps)
@@ -196,34 +155,23 @@ def certify_smoothed_actions(
             max_states = len(lengths) * episodes * ((max_nodes or 0) // agent.width + 1)
         scores = ScoreBounds(agent, samples, seed, failure, max_states)
         played.check_deterministic(seeds[0])
-        found = np.empty((len(lengths), episodes), CertifiedEpisode)
+        found: list[list[CertifiedEpisode]] = [[] for _ in lengths]
         for i, own in enumerate(seeds):
             lowest = math.inf
             for k, length in enumerate(lengths):
                 possible = PossibleSmoothedActions(scores, length, error)
                 search = CertifyingSearch(played, possible, least, None, order, 5000, max_nodes, None, budget_s)
-                found[k, i] = search.episode(own, lowest, Deadline(budget_s))
-                lowest = found[k, i].lowest  # what is possible stays so within larger eps
+                found[k].append(search.episode(own, lowest, Deadline(budget_s)))
+                lowest = found[k][i].lowest  # what is possible stays so within larger eps
                 if progress is not None:
                     progress("search", i * len(lengths) + k + 1, episodes * len(lengths))
-    lower = np.array([[one.lower for one in row] for row in found])
-    lowest_found = np.array([[one.lowest for one in row] for row in found])
-    lower = np.maximum.accumulate(lower[::-1], 0)[::-1]  # what holds within an eps holds within smaller ones
-    return LocalSmoothingCertificate(
-        victim=agent.ref or repr(agent),
-        env=environment.name,
-        eps=tuple(lengths),
-        seeds=tuple(seeds),
-        lower_returns=lower,
-        finished_searches=lower == lowest_found,
-        states=scores.states,
-        max_states=max_states,
-        confidence=confidence,
-        samples=samples,
-        sigma=agent.sigma,
-        vote=agent.vote,
-        exact=exact,
-    )
+    method = f"{samples} draws at each of {scores.states} states, confidence {confidence:g}{', exact' * exact}"
+    name = agent.ref or repr(agent)
+    certificates = [
+        Certificate.of(name, environment.name, L2(length), method, seeds, of_length, least)
+        for length, of_length in zip(lengths, found, strict=True)
+    ]
+    return with_larger_radii(certificates)
 
 
 class ScoreBounds:

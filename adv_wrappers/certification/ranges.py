@@ -14,11 +14,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from adv_wrappers.certification.certificate import certify, cut_text
+from adv_wrappers.certification.certificate import Certificate, cut_text, with_larger_radii
+from adv_wrappers.certification.certify import certify
 from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
@@ -75,27 +76,27 @@ class CertifiedRange:
 
     Attributes:
         eps: the radius.
-        certificate: the :class:`adv_wrappers.certification.certificate.Certificate`, as its dictionary, with lower
-            bounds that are at least those of larger radii, which hold for smaller ones.
+        certificate: what no attack takes, with lower bounds that are at least those of larger radii, which hold for
+            smaller ones.
         attacks: returns of every episode, by the name of the attack; float ``[E]``.
         left_out: by the name of an attack that was not run, the reason.
     """
 
     eps: float
-    certificate: Mapping[str, Any]
+    certificate: Certificate
     attacks: Mapping[str, Sequence[float]]
     left_out: Mapping[str, str]
 
     @property
     def lower_returns(self) -> Floats:
         """The certified returns, ``[E]``; NaN where nothing was searched."""
-        return np.array([np.nan if value is None else value for value in self.certificate["lower_returns"]])
+        return self.certificate.lower_returns
 
     @property
     def upper_returns(self) -> Floats:
         """What the strongest of the attacks, or none, leaves of every episode, ``[E]``: the worst case is no higher."""
-        clean = self.certificate["clean_returns"]
-        found: Floats = np.fmin.reduce(np.array([clean, *self.attacks.values()], np.float64))  # clean may be cut
+        # clean may be cut
+        found: Floats = np.fmin.reduce([self.certificate.clean_returns, *map(np.array, self.attacks.values())])
         return found
 
     @property
@@ -103,13 +104,14 @@ class CertifiedRange:
         """The name of the attack with the lowest mean return; "" where none is below the clean one."""
         means = {name: float(np.mean(returns)) for name, returns in self.attacks.items()}
         lowest = min(means, key=means.__getitem__, default="")
-        return lowest if means.get(lowest, np.inf) < _number(self.certificate["clean"], np.inf) else ""
+        clean = self.certificate.clean
+        return "" if means.get(lowest, np.inf) >= clean else lowest
 
     @property
     def means(self) -> tuple[float, float, float, float]:
         """Mean returns, NaN where there is none: clean, certified, attacked, and the greedy worst case."""
-        gwc, clean = (_number(self.certificate[name], np.nan) for name in ("gwc", "clean"))
-        return clean, float(self.lower_returns.mean()), float(self.upper_returns.mean()), gwc
+        known = self.certificate
+        return known.clean, known.lower, float(self.upper_returns.mean()), known.gwc
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows, the means included."""
@@ -119,10 +121,16 @@ class CertifiedRange:
             "lower": _known(lower),
             "upper": _known(upper),
             "strongest": self.strongest,
-            "certificate": dict(self.certificate),
+            "certificate": self.certificate.to_dict(),
             "attacks": dict(self.attacks),
             "left_out": dict(self.left_out),
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of :meth:`to_dict`."""
+        found = Certificate.from_dict(data["certificate"])
+        return cls(float(data["eps"]), found, data["attacks"], data["left_out"])
 
 
 _COLUMNS = ("eps", "clean", "certified", "attacked", "strongest", "GWC", "ACR", "AWC", "searches finished")
@@ -163,9 +171,9 @@ class CertifiedRanges(Tabular):
                     *map(number_text, means),
                     one.strongest or "-",
                     number_text(gwc),
-                    "-" if about["acr"] is None else f"{about['acr']:.2f}",
-                    number_text(about["awc"]),
-                    f"{sum(about['finished_searches'])} of {len(about['finished_searches'])}",
+                    "-" if math.isnan(about.acr) else f"{about.acr:.2f}",
+                    number_text(_known(about.awc)),
+                    f"{about.finished_searches.sum()} of {len(about.seeds)}",
                 )
             )
         notes = tuple(self.notes())
@@ -179,7 +187,7 @@ class CertifiedRanges(Tabular):
             "of what the strongest of these attacks leaves of each, and others may leave less",
             "GWC is an estimate and no bound; ACR is the share of steps with one possible action",
             _AWC.format(self.settings["method"]),
-            *(f"eps {one.eps:g}: {text}" for one in self.ranges if (text := cut_text(one.certificate.get("cut", ())))),
+            *(f"eps {one.eps:g}: {text}" for one in self.ranges if (text := cut_text(one.certificate.cut))),
             *(f"{name}: left out: {reason}" for name, reason in left_out.items()),
         ]
 
@@ -350,7 +358,7 @@ def certified_ranges(
                 quantize=quantize,
                 progress=progress,
             )
-            one = CertifiedRange(radius, json.loads(json.dumps(found.to_dict())), {}, {})
+            one = CertifiedRange(radius, found, {}, {})
             _write(folder, settings, done | {radius: one})
         chosen, left_out = _default_attacks(victim, environment, budget, quantize) if attacks is None else (attacks, {})
         threats = dict[str, ThreatModel]()
@@ -399,19 +407,10 @@ def certified_ranges(
 
 
 def _with_larger_radii(done: Mapping[float, CertifiedRange]) -> dict[float, CertifiedRange]:
-    """The same with lower bounds as good as those at larger radii: what no attack of these does, no smaller one does.
-
-    A search at a larger radius may find more, where it has less to follow: the worst sequence comes to its end sooner.
-    """
-    found, best = dict(done), None
-    for radius in sorted(done, reverse=True):
-        one = done[radius]
-        best = one.lower_returns if best is None else np.fmax(best, one.lower_returns)
-        if not np.array_equal(best, one.lower_returns, equal_nan=True):
-            returns = [None if np.isnan(value) else value for value in best.tolist()]
-            mean = None if None in returns else float(best.mean())
-            found[radius] = replace(one, certificate={**one.certificate, "lower_returns": returns, "lower": mean})
-    return found
+    """The same with lower bounds that are at least those of larger radii."""
+    radii = sorted(done)
+    found = with_larger_radii([done[radius].certificate for radius in radii])
+    return {radius: replace(done[radius], certificate=one) for radius, one in zip(radii, found, strict=True)}
 
 
 def _check(
@@ -475,10 +474,7 @@ def _read(folder: Path, settings: Mapping[str, Any]) -> dict[float, CertifiedRan
     data = read_result(path)
     with decoding(path, ValueRangeError):
         theirs = data["settings"]
-        ranges = [
-            CertifiedRange(float(one["eps"]), one["certificate"], one["attacks"], one["left_out"])
-            for one in data["ranges"]
-        ]
+        ranges = [CertifiedRange.from_dict(one) for one in data["ranges"]]
     apart = sorted(key for key in {*theirs, *settings} if theirs.get(key) != settings.get(key))
     if apart:
         said = ", ".join(f"{key} {theirs.get(key)!r:.60} and not {settings.get(key)!r:.60}" for key in apart)
@@ -488,10 +484,6 @@ def _read(folder: Path, settings: Mapping[str, Any]) -> dict[float, CertifiedRan
 
 def _unit_text(scale: Any) -> str:
     return "the victim" if scale == "victim" else f"{scale}"
-
-
-def _number(value: Any, missing: float) -> float:
-    return missing if value is None else float(value)
 
 
 def _known(value: float) -> float | None:

@@ -44,8 +44,9 @@ def certified(victim: str, env: str, eps: float, method: str, nodes: int, **more
 def all_starts(victim: str, env: str, eps: float) -> Value:
     """A search over boxes of states, from all starts."""
     made = gym.make(env, max_episode_steps=40)
-    found = inner("certify_all_starts")(victim, made, eps, max_boxes=3000)
-    return [found.lower, found.steps, found.boxes, found.rounds, found.finished]
+    search = inner("StateBoxSearch")(victim, made, eps)
+    found = search.run(search.dynamics.start_low, search.dynamics.start_high, None, 3000)
+    return [found.lower, found.steps, search.boxes, search.rounds, found.finished]
 
 
 SMOOTHED = "smoothed:zoo:cartpole-dqn?sigma=0.1"
@@ -67,7 +68,7 @@ def smoothed_actions() -> Value:
     """Certified returns by bounds on the actions of a smoothed agent."""
     how = {"samples": 200, "max_states": 50, "max_nodes": 60, "env_kwargs": {"max_episode_steps": 20}}
     found = inner("certify_smoothed_actions")(SMOOTHED, "CartPole-v1", [0.02, 0.1], 2, 0, **how)
-    return [found.lower_returns, found.finished_searches, found.states, str(found)]
+    return [[one.lower_returns, one.finished_searches, one.method, str(one)] for one in found]
 
 
 def action_radii() -> Value:

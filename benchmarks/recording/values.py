@@ -27,10 +27,10 @@ TIMED = ("seconds", "ms_per_step", "minutes", "when", "created")  # columns that
 ELSEWHERE = {
     "AttackSetting": "adv_wrappers.studies",
     "SUITES": "adv_wrappers.studies",
+    "StateBoxSearch": "adv_wrappers.certification.all_starts",
     "action_bounds": "adv_wrappers.victims.action_bounds",
     "action_radius": "adv_wrappers.certification.smoothing",
     "beam_search": "adv_wrappers.evaluation.searches.beam",
-    "certify_all_starts": "adv_wrappers.certification.all_starts",
     "certify_smoothed_actions": "adv_wrappers.certification.local_smoothing",
     "crown": "adv_wrappers.bounds",
     "decide": "adv_wrappers.bounds.branch_and_bound",

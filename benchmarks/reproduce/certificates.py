@@ -119,8 +119,7 @@ def cases(victims: Path | None) -> Iterator[Case]:
 
 def ranges_of(data: dict[str, Any]) -> CertifiedRanges:
     """Ranges as the results hold them."""
-    names = ("eps", "certificate", "attacks", "left_out")
-    return CertifiedRanges(data["settings"], tuple(CertifiedRange(*map(one.get, names)) for one in data["ranges"]))
+    return CertifiedRanges(data["settings"], tuple(map(CertifiedRange.from_dict, data["ranges"])))
 
 
 def body(data: Data) -> list[str]:

@@ -88,9 +88,8 @@ def search(agent: Agent, exact: bool, seed: int) -> Data:
         agent.victim(), ENV, EPS, EPISODES, seed, samples=DRAWS, exact=exact, max_nodes=NODES
     )
     return {
-        "lower_returns": found.lower_returns.tolist(),
-        "finished": found.finished_searches.mean(1).tolist(),
-        "states": found.states,
+        "lower_returns": [one.lower_returns.tolist() for one in found],
+        "finished": [one.finished for one in found],
         "seconds": time.process_time() - began,
     }
 

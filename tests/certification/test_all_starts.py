@@ -131,7 +131,7 @@ def test_no_attack_falls_below():
     everywhere = certify_all_starts(victim, env, eps, budget_s=None, max_boxes=2000)
     report = evaluate(victim, "CartPole-v1", [f"fgsm:eps={eps}", f"noise:eps={eps}"], 2, 3, env_kwargs=cut)
     search = StateBoxSearch(victim, env, eps)
-    assert 6 < everywhere.lower < 100 and not everywhere.finished and 500 < everywhere.boxes < 2500
+    assert 6 < everywhere.lower < 100 and everywhere.finished == 0 and 500 < everywhere.nodes < 2500
     for episode, seed in enumerate(report.episode_seeds):
         env.reset(seed=seed)
         alone = search.run(search.dynamics.state(), search.dynamics.state(), None, 400)
@@ -143,15 +143,22 @@ def test_no_attack_falls_below():
 def test_a_robust_agent_is_certified_for_whole_episodes():
     env = gym.make("CartPole-v1", max_episode_steps=30)
     found = certify_all_starts(upright(), env, 0.002, method="interval", budget_s=None, max_boxes=100_000)
-    assert found.lower == found.steps == 30 and found.finished and found.rounds < 4
+    assert found.lower == 30 and found.finished == 1 and found.seeds == () and "all episodes: awc 30" in repr(found)
+    search = StateBoxSearch(upright(), env, 0.002, method="interval")
+    followed = search.run(search.dynamics.start_low, search.dynamics.start_high, None, 100_000)
+    assert followed.lower == followed.steps == 30 and followed.finished and search.rounds < 4
 
 
 def test_what_was_followed_counts_wherever_a_search_stops():
     """One step at least is followed, and the step after those that were followed earns 1 too."""
-    found = certify_all_starts(upright(), gym.make("CartPole-v1"), 0.01, method="interval", budget_s=0)
-    assert found.lower == 2 and found.steps == 1 and found.rounds == 1 and not found.finished
-    few = certify_all_starts(upright(), gym.make("CartPole-v1"), 0.01, method="interval", most_at_once=3)
-    assert 2 < few.lower < 30 and not few.finished and few.boxes < 100 * few.steps
+    env = gym.make("CartPole-v1")
+    search = StateBoxSearch(upright(), env, 0.01, method="interval")
+    starts = search.dynamics.start_low, search.dynamics.start_high
+    found = search.run(*starts, 0)
+    assert found.lower == 2 and found.steps == 1 and search.rounds == 1 and not found.finished
+    search = StateBoxSearch(upright(), env, 0.01, method="interval", most_at_once=3)
+    few = search.run(*starts)
+    assert 2 < few.lower < 30 and not few.finished and search.boxes < 100 * few.steps
 
 
 def test_smaller_budgets_and_smaller_cells_certify_more():
@@ -179,8 +186,9 @@ def test_the_next_round_follows_as_many_boxes_as_what_is_left_allows():
     left = [_next_at_once(1000, 20_000, affordable, 10**5, tightest=False) for affordable in (200_000, 10**6)]
     assert left == [some[1], 4000]  # room for another round where there is enough for two
     search, start = StateBoxSearch(upright(), gym.make("CartPole-v1"), 0.2, method="interval"), np.zeros(4)
-    few, many = (search.run(start, start, None, boxes) for boxes in (100, 50_000))
-    assert few.lower < many.lower and few.rounds < many.rounds and many.boxes < 60_000
+    few, rounds = search.run(start, start, None, 100), search.rounds
+    many = search.run(start, start, None, 50_000)
+    assert few.lower < many.lower and rounds < search.rounds and search.boxes < 60_000
 
 
 @pytest.fixture

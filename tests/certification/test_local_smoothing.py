@@ -63,18 +63,24 @@ def certified(victim, eps, **settings):
     return certify_smoothed_actions(victim, make, eps, 2, least_reward=0.0, **settings)
 
 
+def lower(found):
+    """The certified mean returns, one a length."""
+    return [one.lower for one in found]
+
+
 def test_the_bound_is_exact_but_for_what_is_sampled():
     """At 1, an attack of length 1 reaches the threshold, and 0.9 does not."""
     found = certified(threshold(1.0), [1.1, 0.9, 0.5], exact=True, samples=20_000, env_kwargs=None)
-    assert found.eps == (0.5, 0.9, 1.1)
-    assert found.lower_returns.tolist() == [[5.0, 5.0], [5.0, 5.0], [0.0, 0.0]] and found.finished_searches.all()
+    assert [one.within for one in found] == [L2(0.5), L2(0.9), L2(1.1)]
+    assert [one.lower_returns.tolist() for one in found] == [[5.0, 5.0], [5.0, 5.0], [0.0, 0.0]]
+    assert all(one.finished == 1 for one in found)
 
 
 def test_an_agent_that_samples_is_certified_less_far_than_the_exact_one():
-    few, many = (certified(threshold(1.0, vote), [0.2, 0.7], samples=20_000) for vote in (3, 2000))
-    assert few.lower.tolist() == [0.0, 0.0] and many.lower.tolist() == [5.0, 5.0]
+    few, many = (lower(certified(threshold(1.0, vote), [0.2, 0.7], samples=20_000)) for vote in (3, 2000))
+    assert few == [0.0, 0.0] and many == [5.0, 5.0]
     # 2000 votes err by 0.06 of a share; at 0.9 an attack leaves a share of Phi(0.1), 0.54
-    assert certified(threshold(1.0, 2000), [0.9], samples=20_000).lower.tolist() == [0.0]
+    assert lower(certified(threshold(1.0, 2000), [0.9], samples=20_000)) == [0.0]
     attacked = adv.evaluate(threshold(1.0, 2000), make, [pushed(0.7)], 20, quantize=False)
     assert min(attacked.threats[1]["returns"]) >= 5.0
     assert min(adv.evaluate(threshold(1.0, 2000), make, [pushed(1.2)], 20).threats[1]["returns"]) == 0.0
@@ -89,10 +95,11 @@ def test_averages_of_q_values():
     victim = threshold(0.5, 1, (-2.0, 2.0))
     found = certified(victim, [0.9, 1.1], exact=True, samples=50_000)
     # the theorem takes what changes fastest, and Q is slower
-    mean, error = 0.73, hoeffding(50_000, 0.05 / (2 * 2 * found.max_states))
+    most = 2 * 2 * (2000 // 2 + 1)  # states: two episodes, two lengths, max_nodes=2000 with two actions each
+    mean, error = 0.73, hoeffding(50_000, 0.05 / (2 * 2 * most))
     reach = 0.5 * (NORMAL.inv_cdf(mean - error) - NORMAL.inv_cdf(1 - mean + error)) / 2
-    assert 0.2 < reach < 0.9 and found.lower.tolist() == [0.0, 0.0]
-    assert certified(victim, [0.95 * reach], exact=True, samples=50_000).lower.tolist() == [5.0]
+    assert 0.2 < reach < 0.9 and lower(found) == [0.0, 0.0]
+    assert lower(certified(victim, [0.95 * reach], exact=True, samples=50_000)) == [5.0]
     assert victim.ref is None and victim.fingerprint() != threshold(0.5).fingerprint()
 
 
@@ -117,14 +124,13 @@ def test_no_attack_leaves_less_than_is_certified():
     victim = Smoothed(adv.load_victim("zoo:cartpole-dqn"), 0.05, 1000)
     eps = (0.002, 0.2)
     found = certify_smoothed_actions(victim, "CartPole-v1", eps, 1, samples=400, max_nodes=300, env_kwargs=SHORT)
-    assert (np.diff(found.lower) <= 0).all() and found.lower[0] > found.lower[-1]
-    assert found.lower[0] > 11
-    for length, lower in zip(eps, found.lower_returns, strict=True):
+    assert found[0].lower > max(found[1].lower, 11)
+    for length, one in zip(eps, found, strict=True):
         threats = [adv.threat(name, victim, within=L2(length)) for name in ("fgsm", "min-best")]
         threats += [adv.threat("pgd", victim.victim, within=L2(length))]
         report = adv.evaluate(victim, "CartPole-v1", threats, 1, env_kwargs=SHORT)
         for row in report.threats:
-            assert (np.array(row["returns"]) >= lower).all(), (length, row["threat"])
+            assert (np.array(row["returns"]) >= one.lower_returns).all(), (length, row["threat"])
 
 
 def test_bounds_of_a_state_are_drawn_once_and_hold_together():
@@ -176,16 +182,16 @@ def test_possible_actions_are_those_that_no_other_beats_for_certain(actions):
 
 
 def test_certificates_say_what_they_are_of():
-    found = certified(threshold(1.0), [0.5], exact=True, max_nodes=30)
+    (found,) = certified(threshold(1.0), [0.5], exact=True, max_nodes=30)
     told = found.to_dict()
-    assert told["lower"] == found.lower.tolist() and told["eps"] == (0.5,) and told["exact"] is True
-    assert found.max_states == 2 * 16 and "0.5: 5" in repr(found)
+    assert told["lower"] == found.lower == 5 and told["within"] == {"type": "l2", "eps": 0.5} and told["clean"] is None
+    assert found.method == "1000 draws at each of 5 states, confidence 0.95, exact" and "lower 5" in repr(found)
     seen = list[int]()
     certified(
         threshold(1.0), [0.5, 0.1], exact=True, progress=lambda what, done, count: seen.append((what, done, count))
     )
     assert seen == [("search", i, 4) for i in range(1, 5)]
-    again = certified(threshold(1.0), [0.5], exact=True, max_nodes=30)
+    (again,) = certified(threshold(1.0), [0.5], exact=True, max_nodes=30)
     assert np.array_equal(again.lower_returns, found.lower_returns)
 
 
@@ -206,7 +212,7 @@ def test_what_is_refused():
     ]:
         with pytest.raises(error, match=match):
             wrong()
-    assert run(env=Steps, exact=True).lower[0] >= 0.0
+    assert run(env=Steps, exact=True)[0].lower >= 0.0
 
 
 def spaced(actions: int) -> gym.Env:

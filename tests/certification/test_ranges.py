@@ -11,7 +11,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.certification import ranges as ranges
-from adv_wrappers.certification.certificate import certify
+from adv_wrappers.certification.certify import certify
 from adv_wrappers.certification.ranges import certified_ranges
 from adv_wrappers.errors import BudgetError, CertificateError, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.episodes import draw_seeds
@@ -40,7 +40,7 @@ def test_cartpole_lies_between(tmp_path):
     small, large = found.ranges
     for one in found.ranges:
         assert (one.lower_returns <= one.upper_returns).all() and [*one.attacks] == ["min-best", "beam"]
-        assert (one.upper_returns <= one.certificate["clean_returns"]).all() and (one.lower_returns >= 1).all()
+        assert (one.upper_returns <= one.certificate.clean_returns).all() and (one.lower_returns >= 1).all()
         report = adv.evaluate(
             "zoo:cartpole-ppo", "CartPole-v1", [f"min-best:eps={one.eps}"], 2, env_kwargs=SHORT["env_kwargs"]
         )
@@ -68,7 +68,7 @@ def test_what_holds_at_a_radius_holds_at_smaller_ones(tmp_path, monkeypatch):
     found = cartpole((0.01, 0.05, 0.02, 0.3), out=tmp_path, attacks=["noise"])
     one, two, three, four = (each.lower_returns.tolist() for each in found.ranges)
     assert one == two == three == [7.0, 7.0] and np.less_equal(four, two).all()
-    assert found.ranges[0].certificate["lower"] == 7 and lines(found)[0]["certified"] == "7"
+    assert found.ranges[0].certificate.lower == 7 and lines(found)[0]["certified"] == "7"
     again = cartpole((0.01, 0.05, 0.02, 0.3), out=tmp_path, attacks=["noise"])
     assert again.to_dict() == found.to_dict()
 
@@ -111,9 +111,9 @@ def test_the_search_and_the_beam_meet():
         walker(), Walk, [0.2, 0.4], 8, method="bisect", attacks=["beam"], least_reward=0.0, width=200
     )
     for one in found.ranges:
-        assert all(one.certificate["finished_searches"]) and (one.lower_returns <= one.upper_returns).all()
+        assert one.certificate.finished == 1 and (one.lower_returns <= one.upper_returns).all()
         assert np.mean(one.lower_returns == one.upper_returns) >= 0.75
-    assert (found.ranges[1].upper_returns < found.ranges[1].certificate["clean_returns"]).any()
+    assert (found.ranges[1].upper_returns < found.ranges[1].certificate.clean_returns).any()
 
 
 def test_an_episode_below_its_certificate_stops_everything(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from adv_wrappers.certification.certificate import certify
+from adv_wrappers.certification.certify import certify
 from adv_wrappers.core.budgets import L0, Budget, Linf, Valid
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel

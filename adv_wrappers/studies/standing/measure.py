@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from adv_wrappers.certification.certificate import certify
+from adv_wrappers.certification.certify import certify
 from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.perturbation import How, Perturbation, function_name
