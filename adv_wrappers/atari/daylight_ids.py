@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from adv_wrappers.atari.ale import AtariGame, AtariWrapper
 from adv_wrappers.atari.env import atari, atari_vec, unknown_arguments
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.daylight.settings import PROBABILITIES, SETTINGS, Daylight
+from adv_wrappers.daylight.daylight import PROBABILITIES, SETTINGS, Daylight
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.threats.presets import threat
 from adv_wrappers.utils.checks import check_choice, is_number

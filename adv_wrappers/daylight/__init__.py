@@ -7,10 +7,10 @@ equal to OpenCV to the bit on the host, and to themselves on every device.
 
 from adv_wrappers.daylight.blur import MedianBlur, median_blur
 from adv_wrappers.daylight.brightness import Brightness, brightness
+from adv_wrappers.daylight.daylight import PROBABILITIES, SETTINGS, Daylight
 from adv_wrappers.daylight.jpeg import JPEG, jpeg
 from adv_wrappers.daylight.perspective import Perspective, perspective
 from adv_wrappers.daylight.rotation import Rotation, rotate
-from adv_wrappers.daylight.settings import PROBABILITIES, SETTINGS, Daylight
 from adv_wrappers.daylight.shift import Shift, shift
 from adv_wrappers.daylight.transform import compose
 

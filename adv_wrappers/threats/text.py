@@ -22,7 +22,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Timing
 from adv_wrappers.core.value import Value, same_value
 from adv_wrappers.daylight import Daylight
-from adv_wrappers.daylight.settings import transform_of
+from adv_wrappers.daylight.daylight import transform_of
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.threats.presets import TEXTS, Preset, parse_when, presets
 from adv_wrappers.utils.parsing import parse_value, split_arguments, split_outside_quotes, unquote

@@ -19,7 +19,7 @@ from figures import brief, kept, table
 from page import AGAIN, VICTIMS, Data, Page, Results, episode_options
 
 import adv_wrappers as adv
-from adv_wrappers.daylight.settings import PROBABILITIES, SETTINGS, TRANSFORMS
+from adv_wrappers.daylight.daylight import PROBABILITIES, SETTINGS, TRANSFORMS
 
 AGENTS = {
     "Pong": ("davide-pong-ppo", "davide-pong-a2c", "zoo:pong-ppo"),

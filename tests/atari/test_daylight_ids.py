@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 import adv_wrappers as adv
 from adv_wrappers import registry
 from adv_wrappers.atari import daylight_ids
-from adv_wrappers.daylight.settings import PROBABILITIES, SETTINGS, TRANSFORMS
+from adv_wrappers.daylight.daylight import PROBABILITIES, SETTINGS, TRANSFORMS
 from adv_wrappers.errors import ThreatError
 from tests.every_case import every_case
 from tests.laws.checks import check_spec

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from adv_wrappers.cli import main
-from adv_wrappers.daylight.settings import SETTINGS, TRANSFORM_CLASSES
+from adv_wrappers.daylight.daylight import SETTINGS, TRANSFORM_CLASSES
 from adv_wrappers.registry import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS, NAMES, SUITE_NAMES, Robust
 from adv_wrappers.studies import SUITES
 from adv_wrappers.threats.presets import presets

@@ -12,7 +12,7 @@ import torch
 
 from adv_wrappers.daylight import Brightness, brightness
 from adv_wrappers.daylight.brightness import table
-from adv_wrappers.daylight.settings import SETTINGS
+from adv_wrappers.daylight.daylight import SETTINGS
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from tests.every_case import every_case
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from adv_wrappers.daylight.settings import TRANSFORMS
+from adv_wrappers.daylight.daylight import TRANSFORMS
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.applicable_attacks import SLOW_ON_IMAGES, UNTRAINED
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry

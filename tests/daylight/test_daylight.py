@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adv_wrappers.daylight import PROBABILITIES, SETTINGS, Daylight
-from adv_wrappers.daylight.settings import TRANSFORM_CLASSES, TRANSFORMS, transform_of
+from adv_wrappers.daylight.daylight import TRANSFORM_CLASSES, TRANSFORMS, transform_of
 from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import X, at_step
 from tests.every_case import every_case
