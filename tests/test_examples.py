@@ -30,7 +30,7 @@ RUNS = {
     "least_eps.py": ["--attack", "noise", "--episodes", "1", "--steps", "3"],
     "robust_gate.py": [],
     "while_training.py": ["--steps", "256", "--episodes", "1", "--seeds", "1", "--out", "pictures"],
-    "train_under_attack.py": ["--steps", "300", "--episodes", "1"],
+    "first_steps.ipynb": [],
     "evaluate_cleanrl.py": ["--steps", "600", "--episodes", "2"],
     "register_and_make_vec.py": ["--num-envs", "2", "--episodes", "2"],
     "pa_atla.py": ["--steps", "256", "--attack-steps", "64", "--episodes", "1", "--checks", "1"],
@@ -41,6 +41,7 @@ RUNS = {
     "train_victim.py": ["cartpole-dqn", "--steps", "200", "--episodes", "1", "--out", "zoo"],
 }
 SHORTER = {  # lines of examples that have no arguments for it
+    "first_steps.ipynb": ("minutes=3", "minutes=0.05"),
     "readme.py": ("episodes=4", "episodes=1"),
     "report.py": ("minutes=5", "minutes=0.05"),
     "certify.py": ("budget_s=1", "budget_s=0.1"),
@@ -61,11 +62,19 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+def source(path: Path) -> str:
+    """The text of a script, or of all cells of code of a notebook."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
+
+
 def run(name: str, folder: Path) -> str:
     scripts = folder / "scripts"
     shutil.copytree(EXAMPLES, scripts, dirs_exist_ok=True)
     if name in SHORTER:
-        text = (EXAMPLES / name).read_text(encoding="utf-8")
+        text = source(EXAMPLES / name)
         assert text.count(SHORTER[name][0]) == 1
         (scripts / name).write_text(text.replace(*SHORTER[name]), encoding="utf-8")
     short = name not in LONG_EPISODES
@@ -84,7 +93,8 @@ MORE = {"train_victim.py", "on_device.py", "evaluate_cleanrl.py"}  # of which a 
 
 
 def test_every_example_is_run():
-    assert {*RUNS, "ppo_atari.py"} == {path.name for path in EXAMPLES.glob("*.py")}  # train_victim.py imports that
+    found = {path.name for path in EXAMPLES.iterdir() if path.is_file()}
+    assert {*RUNS, "ppo_atari.py"} == found  # train_victim.py imports that
 
 
 # shorter ones have most of these
@@ -99,7 +109,7 @@ LONG = {
     [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in sorted(RUNS.keys() - MORE)],
 )
 def test_example(name, tmp_path):
-    if name in ("train_under_attack.py", "train_director.py", "pa_atla.py", "train_radial.py", "while_training.py"):
+    if name in ("first_steps.ipynb", "train_director.py", "pa_atla.py", "train_radial.py", "while_training.py"):
         pytest.importorskip("stable_baselines3")
     if name == "plan_ray.py":
         pytest.importorskip("ray")
