@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from adv_wrappers.public import *  # noqa: F403
     from adv_wrappers.threats.all_attacks import *  # noqa: F403
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 class _Package(ModuleType):
