@@ -24,9 +24,9 @@ STEPS = 60  # of an episode that is long enough for a step or two of the legs
 
 @pytest.fixture(autouse=True)
 def in_the_folder(monkeypatch):
-    """As in a shell that is in the folder of the example."""
+    """As for the command ``adv-wrappers`` in the folder of the example, which Python does not look for modules in."""
     monkeypatch.chdir(FOLDER)
-    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     yield
     for name in ("pup", "train"):
         sys.modules.pop(name, None)
@@ -34,7 +34,7 @@ def in_the_folder(monkeypatch):
 
 
 def victim_of(name):
-    env = gym.make("pup:Pup-v0")
+    env = adv.Environment("pup:Pup-v0").make_one()
     spaces = env.observation_space, env.action_space
     env.close()
     if name.endswith(".onnx"):
@@ -44,7 +44,7 @@ def victim_of(name):
 
 def walked():
     """Observations of a walk under the MLP, ``[T, 33]``."""
-    env, policy, seen = gym.make("pup:Pup-v0"), torch.jit.load(str(FOLDER / "mlp.pt")), []
+    env, policy, seen = adv.Environment("pup:Pup-v0").make_one(), torch.jit.load(str(FOLDER / "mlp.pt")), []
     obs, _ = env.reset(seed=0)
     for _ in range(STEPS):
         seen.append(obs)
@@ -123,6 +123,7 @@ def test_the_command_of_the_docs(tmp_path):
 
 
 def test_the_script_writes_all_files(tmp_path):
+    adv.Environment("pup:Pup-v0").make_one().close()
     train = importlib.import_module("train")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

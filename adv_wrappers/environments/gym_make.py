@@ -16,15 +16,20 @@ from gymnasium.envs.registration import EnvSpec
 
 from adv_wrappers.environments.dmc import register_dmc
 from adv_wrappers.errors import AdvWrappersError, SpaceError
+from adv_wrappers.utils.object_by_name import import_from_current_directory
 
 
 def ensure_registered(id: str) -> str:
     """``id``, after the environments of the DeepMind Control Suite are registered if it is one of them.
 
+    The module of ``module:id`` may lie in the current directory.
+
     Raises:
         SpaceError: for one of them without Shimmy, which registers them.
     """
     register_dmc(id)
+    if ":" in id:
+        import_from_current_directory()
     return id
 
 
@@ -42,6 +47,7 @@ def spec_of(id: str) -> EnvSpec:
     """The registered specification of an id, those of ALE included; :class:`SpaceError` for one that is unknown."""
     module, _, name = id.rpartition(":")
     if module:
+        import_from_current_directory()
         with contextlib.suppress(ImportError, TypeError, ValueError):
             importlib.import_module(module)  # registers its ids
     try:

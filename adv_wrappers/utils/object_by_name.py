@@ -9,6 +9,12 @@ from pathlib import Path
 from adv_wrappers.errors import AdvWrappersError
 
 
+def import_from_current_directory() -> None:
+    """Let modules in the current directory be imported, which Python does not in a command such as ``adv-wrappers``."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+
+
 def object_by_name(text: str, error: type[AdvWrappersError]) -> object:
     """What ``module:name`` names, found in the current directory too.
 
@@ -23,8 +29,7 @@ def object_by_name(text: str, error: type[AdvWrappersError]) -> object:
     module, colon, name = text.partition(":")
     if not (module and colon and name):
         raise error(f"expected module:name, got {text!r:.80}")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    import_from_current_directory()
     try:
         found: object = importlib.import_module(module)
     except Exception as raised:  # whatever a user's module may raise
