@@ -245,7 +245,8 @@ def langevin(
 
     Starts one step away in a random sign direction, or at ``start``; at step i Gaussian noise of standard deviation
     ``noise sqrt(2 length) / (i + 2)`` is added to the gradient before its sign is taken. Gradient and ``length`` of the
-    step are in the budget's own unit (normalised observations, where ``scale`` says so), as they are there.
+    step are in the budget's own unit (normalised observations, where ``scale`` says so), as they are there. Trainings
+    have this ascent as ``langevin_ascent`` of ``training/defences/base.py``, in boxes instead of a context's budget.
     """
     y = context.ascend(context.x, context.signs(), step) if start is None else start
     if noise == 0:

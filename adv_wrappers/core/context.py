@@ -16,7 +16,7 @@ from adv_wrappers.accel.cuda_graphs import GraphCache
 from adv_wrappers.accel.transfer import Transfer
 from adv_wrappers.core import rng
 from adv_wrappers.core.bound_victim import BoundVictim
-from adv_wrappers.core.budgets import Budget, FewFeatures, LastStep
+from adv_wrappers.core.budgets import Budget, FewFeatures, LastStep, TensorBox
 from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.simulator_protocol import MakesSimulators, SimulatorLike, check_simulators
@@ -29,7 +29,6 @@ _ALL = 1 << 20  # numbers of several draws that are made at once
 EPISODE_STREAM = 1 << 41  # draws that hold for an episode, apart from those of its steps
 _HOST = torch.device("cpu")
 
-TensorBox = tuple[Tensor, Tensor]
 Layout = Callable[[Tensor], Tensor]
 
 

@@ -165,6 +165,9 @@ def langevin_ascent(
         low, high: the boxes; the first points are a step from their middle.
         steps: of half a width of the box in all.
         noise: the standard deviation of the noise, for a gradient of length one.
+
+    The attack of this kind is :func:`adv_wrappers.attacks.gradient_attack.langevin`, which draws by the keys of its
+    context and moves within a budget; here boxes of the training differ a row, and torch's generator draws.
     """
     step = (high - low) / (2 * steps)
     scale = noise * (2 / steps) ** 0.5

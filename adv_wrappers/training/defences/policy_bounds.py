@@ -206,7 +206,7 @@ class BoundedPolicy:
         return self._differences(observations, share, difference_spec(actions, self.count))[1]
 
     def divergence(self, observations: Tensor, share: float) -> Tensor:
-        """An upper bound of ``KL(pi(x), pi(y))`` over ``y`` in the boxes of :meth:`boxes`, ``[B]``."""
+        """An upper bound of :meth:`divergence_at` over all points of the boxes of :meth:`boxes`, ``[B]``."""
         clean = self.net(self.observed(observations))
         if self.count:
             own = torch.log_softmax(clean, -1)
@@ -217,7 +217,11 @@ class BoundedPolicy:
         return (0.5 * (off / log_std.exp()).square()).sum(-1)
 
     def divergence_at(self, points: Tensor, clean: Tensor) -> Tensor:
-        """``KL(pi(x), pi(y))`` for points ``y`` ``[B, *S]`` and the network's answers ``clean`` at ``x``, ``[B]``."""
+        """``KL(pi(x), pi(y))`` for points ``y`` ``[B, *S]`` and the network's answers ``clean`` at ``x``, ``[B]``.
+
+        It is that of :meth:`.Family.kl`, in a form of its own: the standard deviation of a Gaussian is the policy's one
+        parameter, through which the loss trains it, and its terms that cancel are left out.
+        """
         other = self.net(points)
         if self.count:
             own = torch.log_softmax(clean, -1)
