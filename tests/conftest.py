@@ -47,3 +47,9 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(params=list(RIGS))
 def rig(request):
     return RIGS[request.param]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A file of which every test is slow, or needs a package that is not here, has not failed when it is run alone."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not session.config.option.keyword:
+        session.exitstatus = pytest.ExitCode.OK
