@@ -61,7 +61,7 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     how = "under attacks of" if training.by in ADVERSARIES else "by a loss against every error of"
     tried = [*dict.fromkeys(training.tried)]
     known = f" ({' and '.join(tried)} {'was' if len(tried) == 1 else 'were'} tried before)" if tried else ""
-    what += f" {how} {size}, {training.by}{known}; {_price(training)} (fewer with --steps, which may cost much of the return)"
+    what += f" {how} {size}, {training.by}{known}; {_price(training)} (fewer by --steps may cost much of the return)"
     steps.append(NextStep(what, shlex.join([*_training_words(training, same, eps, scale), "--out", str(hardened)])))
     after_words = [*env, "--victim", f"card:{hardened}", *seed]
     return [*steps, *_then_compare(agent, after_words, own, after, page, both)]
