@@ -174,7 +174,7 @@ def folder(tmp_path_factory):
 def test_a_folder_holds_all_there_is_to_know(folder):
     card = json.loads((folder / "card.json").read_text())
     assert card["victim"] == described_victim(toy_victim())
-    assert card["environment"] == {"id": "Toy", "kwargs": {}, "make": f"{__name__}:Toy"}
+    assert card["environment"] == {"id": "Toy", "kwargs": {}, "make": f"{Toy.__module__}:Toy"}
     assert card["training"] == {
         "robust": "interval",
         "eps": 0.02,
@@ -296,7 +296,7 @@ def test_an_interrupted_training_goes_on(tmp_path, monkeypatch):
     def never():
         raise AssertionError("a finished training makes no environment")
 
-    never.__name__ = never.__qualname__ = "Toy"
+    never.__name__, never.__qualname__, never.__module__ = "Toy", "Toy", Toy.__module__
     assert train_one_critic(toy_victim(), never, **how) == finished
     with pytest.raises(ValueRangeError, match="with victim"):
         train_one_critic(toy_victim(((0.4, 0.0),)), Toy, **how)
