@@ -13,9 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.registry import NAMES
 from adv_wrappers.studies.report.choices import ADVERSARIES, AdvisedTraining, ReportChoices
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow
+from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.threats.text import text_of
 from adv_wrappers.utils.parsing import duration
 
 STEPS = 1_000_000  # of the training that is advised, as many as train-agent takes by itself
@@ -80,9 +84,8 @@ def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) ->
     # a search over whole episodes and a trained attack were made for the agent as it was
     name = row.attack.partition(":")[0]
     attack = row.attack if name in NAMES and name != "learned" else "max-diff"
-    threat = f"{attack}{',' if ':' in attack else ':'}eps={eps:.3g}"
-    threat += "" if choices.scale is None else f",scale={';'.join(f'{unit:g}' for unit in choices.scale)}"
-    threat += f",at={';'.join(row.keys)},p=0.5" if row.keys else ",p=0.5"
+    within = Linf(float(f"{eps:.3g}"), choices.scale)
+    threat = text_of(parse_threat(attack, within=within, at=row.keys or None, when=Bernoulli(0.5)))
     what = f"Harden the agent in its own training: put an attack of {size} around its environment, at half of the steps"
     what += "" if by_sb3 else "; victim is the agent that learns, made with live=True"
     victim = "adv.from_sb3(model, live=True)" if by_sb3 else "victim"
