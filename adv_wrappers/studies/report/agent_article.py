@@ -40,7 +40,7 @@ from adv_wrappers.studies.report.charts import (
     eps_text,
     limits_of,
 )
-from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, Sweep
+from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, Sweep, with_search_named
 from adv_wrappers.studies.report.verdict import NEAR, Verdict, verdict
 from adv_wrappers.threats.presets import presets
 from adv_wrappers.utils.parsing import duration
@@ -471,7 +471,7 @@ def _names(agent: AgentSections, said: Verdict) -> list[Part]:
             name = part.partition(":")[0].partition(" (")[0].strip()
             preset = presets.get(name)
             if words := _UNLISTED.get(name, "" if preset is None else preset.summary):
-                found["episode search" if name == "<recorded>" else name] = [words]
+                found[with_search_named(name)] = [words]
     return [Facts(dict(sorted(found.items())))] if found else []
 
 

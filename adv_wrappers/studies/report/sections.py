@@ -75,7 +75,7 @@ class AttackRow(Trial):
     @property
     def name(self) -> str:
         """Its whole text."""
-        return self.row.label.replace("<recorded>", "episode search")
+        return with_search_named(self.row.label)
 
     @property
     def returned(self) -> MeanWithInterval:
@@ -277,12 +277,17 @@ def feature_name(index: int, known: Sequence[FeatureSpread] | None, keys: Sequen
     return f"feature {index}" + (f" of {', '.join(keys)}" if keys else "")
 
 
+def with_search_named(text: str) -> str:
+    """A threat's text, in which what a search over whole episodes found, and is played as a record, has its name."""
+    return text.replace("<recorded>", "episode search")
+
+
 def _attack_row(
     row: Row, clean: Row, usable: Mapping[tuple[str, ...], frozenset[int]], known: KnownRange, choices: ReportChoices
 ) -> AttackRow:
     """A row with what it varies, read from its layer."""
-    # a search has its name, since what it found is played as a record; a trained adversary that of its folder alone
-    threat = row.threat.replace("<recorded>", "episode search")
+    # a trained adversary has the name of its folder alone
+    threat = with_search_named(row.threat)
     threat = re.sub(r"(learned:card=)[^,]*[/\\](?=[^,/\\]+)", r"\1", threat)
     change = paired_difference(row.returns, clean.returns, known)
     made = AttackRow(without_number(threat), None, row, clean, change, known, label=row.label)
