@@ -207,7 +207,7 @@ def _differentiable(out: object, obs: object) -> bool:
     if isinstance(out, torch.distributions.Distribution):
         try:
             out = params_of(out)[1]
-        except TypeError:  # inspect_output raises for it
+        except TypeError:  # output raises for it
             return True
     if not isinstance(out, Tensor):
         return True
