@@ -108,6 +108,12 @@ def leaf_keys(space: Space, above: Key | None = None) -> list[Key | None]:
     return [leaf for key, one in inside for leaf in leaf_keys(one, key if above is None else f"{above}/{key}")]
 
 
+def has_images(space: Space) -> bool:
+    """Whether a space, or a leaf of a Dict or Tuple, has more than one axis."""
+    inside = _children(space)
+    return any(has_images(one) for _, one in inside) if inside else len(space.shape or ()) > 1
+
+
 def keys_in(at: At) -> tuple[Key, ...] | None:
     """The keys that ``at`` names; None for a whole space."""
     return at if at is None or isinstance(at, tuple) else (at,)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from gymnasium import spaces
-
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.spaces import At, Field, has_images
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.environments.environment import Environment
@@ -52,7 +51,7 @@ def why_untrained_excluded(name: str, victim: Victim, budget: Budget, seen: Spac
         BudgetError: for a budget that makes no sense there.
     """
     reason = why_threat_excluded(untrained_threat(name, budget), victim, seen, acted)
-    return reason or (SLOW if name in SLOW_ON_IMAGES and len(seen.shape or ()) > 1 else None)
+    return reason or (SLOW if name in SLOW_ON_IMAGES and has_images(seen) else None)
 
 
 def why_threat_excluded(threat: ThreatModel, victim: Victim, seen: Space, acted: Space) -> str | None:
@@ -69,22 +68,23 @@ def why_threat_excluded(threat: ThreatModel, victim: Victim, seen: Space, acted:
     return None
 
 
-def why_no_beam(victim: Victim, environment: Environment, budget: Budget) -> str | None:
+def why_no_beam(victim: Victim, environment: Environment, budget: Budget, at: At = None) -> str | None:
     """The reason why a search over whole episodes does not apply, or None where it does; a few steps are played.
 
     Args:
         victim: the victim under attack.
         environment: how the environment is made.
         budget: the budget of the attack.
+        at: the key, or a tuple of keys, that is perturbed; None for all of a Box.
     """
     try:
         check_searchable(victim)
         need_gradient("a beam search", victim)
         if budget.frame is not budget:
             return "a beam search takes the budget of a whole observation at a single step"
-        if not isinstance(victim.observation_space, spaces.Box):
-            return f"a beam search takes one Box, and this agent sees a {type(victim.observation_space).__name__}"
-        if len(victim.observation_space.shape or ()) > 1:
+        if Field(victim.observation_space, at, "observation").discrete:
+            return "a beam search needs observations that have distances, and these are choices"
+        if has_images(victim.observation_space):
             return SLOW
         with closing(DeterministicEpisodes(victim, environment, strict=True)) as played:
             played.check_deterministic(0)

@@ -62,7 +62,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import EPISODE_STREAM, Context
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import DecliningPerturbation, VictimAttack
-from adv_wrappers.core.spaces import to_victim
+from adv_wrappers.core.spaces import At, has_images, to_victim
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Array, Batch
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
@@ -70,6 +70,7 @@ from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError, Vict
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, TreeNode
 from adv_wrappers.registry import BEAM_WIDTH
+from adv_wrappers.utils import trees
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import holding, write, write_json
 from adv_wrappers.utils.frozen import set_fields
@@ -164,14 +165,18 @@ class Batches:
         while self.sizes[-1] < most:
             self.sizes.append(min(4 * self.sizes[-1], most))
 
-    def of(self, observations: Array) -> Iterator[tuple[int, Array]]:
-        """The place of every batch's first observation, and the batch ``[size, *S]``."""
+    def of(self, observations: Any, rows: int | Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """The place of every batch's first observation, and the batch, every leaf ``[size, *S]``.
+
+        ``rows`` is how many observations there are, or the numbers of some, in their order.
+        """
+        numbers = np.arange(rows) if isinstance(rows, int) else np.array(rows, np.intp)
         start = 0
         for size in itertools.chain(self.sizes, itertools.repeat(self.sizes[-1])):
-            part = observations[start : start + size]
+            part = numbers[start : start + size]
             if len(part) == 0:
                 return
-            yield start, part if len(part) == size else np.concatenate([part, np.repeat(part[:1], size - len(part), 0)])
+            yield start, trees.select(observations, np.concatenate([part, np.repeat(part[:1], size - len(part))]))
             start += size
 
 
@@ -187,6 +192,7 @@ class TargetedAttacks:
         within: the budget.
         steps, restarts: of :class:`TargetedLead`.
         quantize: as for :func:`adv_wrappers.evaluate`.
+        at: the key, or a tuple of keys, of the observations that is perturbed; None for all of a Box.
 
     Attributes:
         threat: the first ascents, within the budget as it is for this victim.
@@ -194,20 +200,21 @@ class TargetedAttacks:
     """
 
     def __init__(
-        self, episodes: DeterministicEpisodes, within: Budget, steps: int, restarts: int, quantize: bool
+        self, episodes: DeterministicEpisodes, within: Budget, steps: int, restarts: int, quantize: bool, at: At = None
     ) -> None:
         self.victim, self.count, self.quantize = episodes.victim, episodes.count, quantize
-        threat = ThreatModel("observation", TargetedLead(self.victim, steps, restarts), within).resolve(self.victim)
+        how = TargetedLead(self.victim, steps, restarts)
+        threat = ThreatModel("observation", how, within, at=at).resolve(self.victim)
         space, acted = episodes.env.observation_space, episodes.env.action_space
         seen = space if quantize else as_float(space, threat)
-        images = len(space.shape or ()) > 1
+        images = has_images(space)
         self.threat, self.batches = threat, Batches(*(_IMAGES if images else _ROWS))
         further = replace(threat, how=TargetedLead(self.victim, min(_FURTHER_STEPS, steps), max(_FURTHER, restarts)))
         self._engines, self._further = (
             {rows: Engine(one, seen, acted, rows) for rows in self.batches.sizes} for one in (threat, further)
         )
         self._field = threat.check(seen, acted)
-        self._bounded = True  # as far as is known
+        self._bounded = self._field.keys is None  # as far as is known: bounds are on the whole of an observation
 
     def begin(self, seed: int) -> None:
         """Episodes begin; ``seed`` seeds the draws of the ascents, which are the same in every row."""
@@ -215,19 +222,23 @@ class TargetedAttacks:
             for rows, engine in engines.items():
                 engine.begin_episode([seed] * rows)
 
-    def received(self, observations: Array) -> Array:
-        """Observations ``[B, *S]`` as the layer receives them."""
-        return observations if self.quantize else np.asarray(floated(observations))
+    def received(self, observations: Any) -> Any:
+        """Observations, side by side, as the layer receives them."""
+        return observations if self.quantize else floated(observations, self._field.paths)
 
-    def find(self, observations: Array, own: NDArray[np.int64]) -> list[list[ForcedAction]]:
+    def part_of(self, observations: Any) -> Array:
+        """What is perturbed of observations, ``[B, *S]``."""
+        return np.asarray(self._field.take(observations, True))
+
+    def find(self, observations: Any, own: NDArray[np.int64]) -> list[list[ForcedAction]]:
         """The actions that can be forced at the observations of one step, which then is over.
 
         Args:
-            observations: ``[B, *S]``, as the layer receives them.
+            observations: side by side, as the layer receives them.
             own: the victim's own actions, from 0, ``[B]``.
         """
         best: list[dict[int, tuple[float, Array]]] = [{} for _ in own]
-        possible = self._possible(observations)  # costs less than one step of an ascent
+        possible = self._possible(observations, len(own))  # costs less than one step of an ascent
         pairs = [(i, a) for i, a in np.argwhere(possible).tolist() if a != own[i]]
         self._ask(self._engines, observations, own, pairs, best)
         self._ask(self._further, observations, own, [(i, a) for i, a in pairs if a not in best[i]], best)
@@ -238,27 +249,29 @@ class TargetedAttacks:
     def _ask(
         self,
         engines: Mapping[int, Engine],
-        observations: Array,
+        observations: Any,
         own: NDArray[np.int64],
         pairs: list[tuple[int, int]],
         best: list[dict[int, tuple[float, Array]]],
     ) -> None:
         """Ascend towards actions, each at an observation, and keep what is played with the largest lead so far."""
         asked = np.array([action for _, action in pairs])
-        for start, part in self.batches.of(observations[[i for i, _ in pairs]]):
-            engine, actions = engines[len(part)], asked[start : start + len(part)]
-            engine.set_memory({"action": torch.tensor(np.resize(actions, len(part)))})
-            shown: Array = engine.apply(part)
-            played, leads = self._played(shown)
-            for (i, _), action, lead, one in zip(pairs[start:], played, leads, shown, strict=False):  # the rest is fill
+        for start, batch in self.batches.of(observations, [i for i, _ in pairs]):
+            rows = len(self.part_of(batch))
+            engine = engines[rows]
+            engine.set_memory({"action": torch.tensor(np.resize(asked[start : start + rows], rows))})
+            shown = engine.apply(batch)
+            played, leads = self._played(shown, rows)
+            parts = self.part_of(shown)
+            for (i, _), action, lead, one in zip(pairs[start:], played, leads, parts, strict=False):  # the rest is fill
                 if lead > 0 and action != own[i] and lead > best[i].get(action, (0.0, one))[0]:
                     best[i][action] = lead, one.copy()
 
-    def _possible(self, observations: Array) -> NDArray[np.bool_]:
+    def _possible(self, observations: Any, count: int) -> NDArray[np.bool_]:
         """Which actions bounds do not exclude, ``[B, A]``; all where there are no bounds on the victim's network."""
-        victim, budget, found = self.victim, self.threat.budget, np.ones((len(observations), self.count), bool)
+        victim, budget, found = self.victim, self.threat.budget, np.ones((count, self.count), bool)
         box = budget.grid_box if self._field.grid else budget.box
-        for start, part in self.batches.of(observations) if self._bounded else ():
+        for start, part in self.batches.of(observations, count) if self._bounded else ():
             exact = self._field.exactly(part)
             ends = box(exact, *self._field.widened(exact, part.dtype))
             low, high = (end.expand_as(exact).to(victim.device, victim.dtype) for end in ends)
@@ -271,14 +284,14 @@ class TargetedAttacks:
             found[start : start + len(part)] = possible[: len(found) - start].cpu().numpy()
         return found
 
-    def _played(self, shown: Array) -> tuple[list[int], list[float]]:
+    def _played(self, shown: Any, rows: int) -> tuple[list[int], list[float]]:
         """The victim's actions, from 0, and by how much each leads; 0 for less than rounding may change."""
         victim = self.victim
         with torch.no_grad():
             params = victim.params(to_victim(shown, victim.dtype, victim.device, True, space=victim.observation_space))
-        victim.check_params(params, len(shown))
+        victim.check_params(params, rows)
         if params.shape[-1] == 1:
-            return [0] * len(shown), [0.0] * len(shown)
+            return [0] * rows, [0.0] * rows
         top = params.topk(2, -1)
         lead = top.values[:, 0] - top.values[:, 1]
         lead = torch.where(lead > _SURE * params.abs().amax(-1), lead, 0.0)
@@ -591,11 +604,11 @@ class BeamSearch:
         """The states after one more step at which the episode goes on; returns of those that end there are kept."""
         start = self.episodes.start
         seen = self.episodes.batch([state.node.observation for state in beam])
-        own = np.concatenate([self.episodes.actions(part) for _, part in self.attacks.batches.of(seen)])
+        own = np.concatenate([self.episodes.actions(part) for _, part in self.attacks.batches.of(seen, len(beam))])
         own = own[: len(beam)].astype(np.int64) - start
         seen = self.attacks.received(seen)
         others = self._forced(beam, found, seen, own)
-        for state, mine, true, forced in zip(beam, own.tolist(), seen, others, strict=True):
+        for state, mine, true, forced in zip(beam, own.tolist(), self.attacks.part_of(seen), others, strict=True):
             one, path = found[state.episode], state.path
             groups = (np.arange(self.groups) >= state.group) & one.hopeful(state.node.total)
             choices = [(mine, path)]
@@ -615,7 +628,7 @@ class BeamSearch:
                     yield BeamState(self.episodes.save(after), state.episode, state.group, groups, path)
 
     def _forced(
-        self, beam: list[BeamState], found: list[BeamEpisode], seen: Array, own: NDArray[np.int64]
+        self, beam: list[BeamState], found: list[BeamEpisode], seen: Any, own: NDArray[np.int64]
     ) -> list[list[ForcedAction]]:
         """The other actions that can be forced at every state, for the groups that still have hope there.
 
@@ -629,7 +642,8 @@ class BeamSearch:
             hopeful = found[state.episode].hopeful(state.node.total)[start:]
             first.append(start + int(hopeful.argmax()) if hopeful.any() else none)
         asked = sorted((i for i in range(len(beam)) if first[i] < none), key=first.__getitem__)
-        for i, forced in zip(asked, self.attacks.find(seen[asked], own[asked]), strict=True):
+        sought = self.attacks.find(trees.select(seen, np.array(asked, np.intp)), own[asked])
+        for i, forced in zip(asked, sought, strict=True):
             others[i] = forced
         return others
 
@@ -640,11 +654,11 @@ class BeamSearch:
         if not victim.has_value or not states:
             return promise
         seen = self.episodes.batch([state.node.observation for state in states])
-        for start, part in self.attacks.batches.of(seen):
+        for start, part in self.attacks.batches.of(seen, len(states)):
             with torch.no_grad():
                 value = victim.value(to_victim(part, victim.dtype, victim.device, True, space=victim.observation_space))
             assert value is not None
-            promise[start : start + len(part)] += value.double().cpu().numpy()[: len(seen) - start]
+            promise[start : start + len(value)] += value.double().cpu().numpy()[: len(states) - start]
         return promise
 
     def _kept(self, children: list[tuple[BeamState, float]], one: BeamEpisode) -> list[BeamState]:
@@ -654,8 +668,9 @@ class BeamSearch:
         states = [state for state, _ in children]
         origin, total = np.array([state.group for state in states]), np.array([state.node.total for state in states])
         hopeful = np.stack([state.groups for state in states]) & one.hopeful(total)
-        places = self.episodes.batch([state.node.observation for state in states]).reshape(len(states), -1)
-        ranked = RankedStates(np.array([promise for _, promise in children]), places.astype(np.float64))
+        seen = self.episodes.batch([state.node.observation for state in states])
+        parts = [np.asarray(leaf, np.float64).reshape(len(states), -1) for leaf in trees.leaves(seen)]
+        ranked = RankedStates(np.array([promise for _, promise in children]), np.concatenate(parts, 1))
         kept = list[BeamState]()
         for group in range(self.groups):
             if group == 0:  # the victim's own way
@@ -794,6 +809,7 @@ def beam_search(
     *,
     scale: Scale = None,
     within: Budget | None = None,
+    at: At = None,
     steps: Steps = 8,
     restarts: Positive = 2,
     env_kwargs: EnvKwargs | None = None,
@@ -811,8 +827,8 @@ def beam_search(
     Args:
         victim: the agent, or its reference: it plays its most likely action, one discrete one, and has a gradient.
         env: the id of the environment, or a function that makes one; it is deterministic under its seed.
-        eps, scale: arguments of the budget :class:`adv_wrappers.Linf`; or ``within``, the budget itself, of the whole
-            observation.
+        eps, scale: arguments of the budget :class:`adv_wrappers.Linf`; or ``within``, the budget itself.
+        at: the key of a Dict that is perturbed, or a tuple of keys under one budget; None for all of a Box.
         episodes, seed, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`, whose episodes these are.
         width: how many states of every episode are kept at a step: the largest power of two up to this number, beside
             those of the narrower beams; 1 follows the victim's own way alone. No episode's return is higher with a
@@ -832,7 +848,7 @@ def beam_search(
 
     Raises:
         VictimError: for a victim that samples, is recurrent, or has no gradient.
-        SpaceError: for actions other than one discrete one, and observations other than a Box.
+        SpaceError: for actions other than one discrete one, and observations that are no Box and have none ``at``.
         SnapshotError: for an environment that can neither be saved nor replayed (:ref:`replays`).
         BudgetError: for a budget that is unbounded, does not fit, or depends on earlier steps
             (:class:`adv_wrappers.Newest`).
@@ -855,7 +871,7 @@ def beam_search(
     seeds, victim = draw_seeds(seed, episodes), load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     with closing(DeterministicEpisodes(victim, environment)) as played, one_thread():
-        attacks = TargetedAttacks(played, budget, steps, restarts, quantize)
+        attacks = TargetedAttacks(played, budget, steps, restarts, quantize, at)
         settings = {
             "victim": victim.described(),
             "env": json_value(environment.described),
@@ -870,8 +886,10 @@ def beam_search(
             "rankings": list(_RANKINGS),
             "below": None if math.isinf(below) else below,
         }
+        if at is not None:
+            settings["at"] = at
         folder = Path(out) if out is not None and victim.is_known and environment.is_known else None
-        known = None if folder is None else _known(folder, settings, attacks.threat.budget)
+        known = None if folder is None else _known(folder, settings, attacks.threat)
         if known is not None and len(known.seeds) == episodes:
             return known
         search, done = BeamSearch(played, attacks, width), itertools.count(1)
@@ -893,7 +911,7 @@ def beam_search(
     how = RecordedPerturbations(steps_)
     how = how if out is None else how.save(Path(out) / _RECORD)
     result = FoundPerturbations(
-        ThreatModel("observation", how, attacks.threat.budget),
+        replace(attacks.threat, how=how),
         tuple(seeds[: len(found)]),
         np.array([below if np.isinf(one.lowest[-1]) else one.lowest[-1] for one in found]),
         np.array([len(one.record()) for one in found]),
@@ -904,12 +922,12 @@ def beam_search(
     return result
 
 
-def _known(folder: Path, settings: dict[str, Any], within: Budget) -> FoundPerturbations | None:
-    """What a folder holds of the same search, or None."""
+def _known(folder: Path, settings: dict[str, Any], threat: ThreatModel) -> FoundPerturbations | None:
+    """What a folder holds of the same search, under the budget of ``threat``, or None."""
     with contextlib.suppress(AdvWrappersError), decoding(folder):
         about = read_result(folder / BEAM_FILE)
         if about["settings"] == json.loads(json.dumps(settings)):
             how = RecordedPerturbations(file=str(folder / _RECORD))
             figures = (np.array(about[name]) for name in ("returns", "perturbed", "nodes"))
-            return FoundPerturbations(ThreatModel("observation", how, within), tuple(about["seeds"]), *figures)
+            return FoundPerturbations(replace(threat, how=how), tuple(about["seeds"]), *figures)
     return None

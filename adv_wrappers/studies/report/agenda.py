@@ -382,7 +382,9 @@ class Agenda:
             return False
         if self._no_search == "":
             self._let_go()
-            self._no_search = why_no_beam(self.victim, self.environment, self.budget(self.sweep.ladder[0]))
+            self._no_search = why_no_beam(
+                self.victim, self.environment, self.budget(self.sweep.ladder[0]), self.ranges.at
+            )
             if self._no_search is not None:
                 self._note(f"A search over whole episodes does not apply: {self._no_search}")
         return self._no_search is None and _SEARCHED > 0
@@ -406,7 +408,7 @@ class Agenda:
             raise OutOfTime
         self._let_go()
         found = beam_search(
-            self.victim, self.environment, None, count, episodes.seed, width, within=budget,
+            self.victim, self.environment, None, count, episodes.seed, width, within=budget, at=self.ranges.at,
             out=self.folder.path / f"beam-{eps:.4g}-width{width}{part}",
             together=_TOGETHER, until=until, below=below, **({} if wide else _ASCENTS),
         )  # fmt: skip

@@ -17,6 +17,7 @@ from gymnasium import spaces
 
 from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
 from adv_wrappers.core.perturbation import On
+from adv_wrappers.core.spaces import has_images
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.environments.environment import AnyEnvironment, Environment
@@ -111,7 +112,7 @@ class AttackSetting:
     @property
     def images(self) -> bool:
         """Whether observations are images, on which some attacks take hours."""
-        return len(self.spaces[0].shape or ()) > 1
+        return has_images(self.spaces[0])
 
     def within(self, on: On) -> Budget | None:
         """The budget of perturbed observations or actions; None where there is none."""

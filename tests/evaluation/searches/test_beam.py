@@ -98,6 +98,41 @@ def test_integers(quantize, eps):
     assert (shown == shown.round()).all() == quantize
 
 
+class Parts(gym.ObservationWrapper):
+    """A walk whose place and time are parts of their own, beside a choice."""
+
+    observation_space = spaces.Dict(east=box(1), north=box(1), time=box(1), room=spaces.Discrete(3))
+
+    def observation(self, observation):
+        return {**dict(zip(("east", "north", "time"), observation[:, None], strict=True)), "room": 2}
+
+
+def parts_net(kind):
+    net = linear(randn(3, 3, seed=4))
+
+    def whole(obs):
+        return torch.cat([obs[key] for key in ("east", "north", "time")], 1)
+
+    values = {"value": lambda obs: obs["east"][:, 0] + obs["north"][:, 0].abs()} if kind == "logits" else {}
+    return from_module(
+        lambda obs: net(whole(obs)), Parts.observation_space, Walk.action_space, kind, dtype=torch.float64, **values
+    )
+
+
+@pytest.mark.parametrize("kind", ["q", "logits"])
+def test_parts_of_a_dict_under_one_budget_are_searched_as_one_box_is(kind, tmp_path):
+    asked = {"episodes": 4, "width": 16}
+    whole = beam_search(agent(kind), Walk, EPS, **asked)
+    given = {"at": ("east", "north", "time"), **asked, "out": tmp_path}
+    found, again = (beam_search(parts_net(kind), lambda: Parts(Walk()), EPS, **given) for _ in range(2))
+    assert found.to_dict() == whole.to_dict() == again.to_dict() and found.threat.at == given["at"]
+    report = evaluate(parts_net(kind), lambda: Parts(Walk()), [found.threat], episodes=4)
+    assert report.threats[1]["returns"] == found.returns.tolist()
+    one = beam_search(parts_net(kind), lambda: Parts(Walk()), EPS, **asked, at="east")
+    assert (one.returns >= found.returns).all() and one.perturbed.any()
+    assert {step.shown.shape for step in one.threat.how.steps} == {(1,)}
+
+
 def make_walk(id, **kwargs):
     return Walk(**kwargs)
 

@@ -76,7 +76,7 @@ def test_what_is_found_does_not_depend_on_what_follows():
 @every_case("count", [0, 1, 2, 3, 10, 75])
 def test_sizes_of_batches_depend_on_their_place_alone(count):
     batches, x = Batches(2, 32), np.arange(count)
-    parts = list(batches.of(x))
+    parts = list(batches.of(x, count))
     assert [len(part) for _, part in parts] == [2, 8, 32, 32, 32][: len(parts)] and batches.sizes == [2, 8, 32]
     assert np.concatenate([x[:0], *(part for _, part in parts)])[:count].tolist() == x.tolist()
     assert [start for start, _ in parts] == [0, 2, 10, 42, 74][: len(parts)] and (count > 0) == bool(parts)
