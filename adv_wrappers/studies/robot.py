@@ -61,6 +61,7 @@ PAGE_FILE = "robot.html"
 _FINE = 32  # parts of the largest magnitude, to one of which the least that breaks the policy is found
 _USUAL_STEP, _USUAL_LENGTH = 0.02, 500  # seconds, and steps of an episode, where the environment does not say them
 _USUAL_ROWS = 5  # of a disturbance
+_COARSE = 2  # magnitudes of every disturbance that are played before any is known well
 _COMBINED = 5  # disturbances, of which combinations are made
 _GRAVITY = 9.81
 _LEAST_MINUTES = 0.01  # for the first round, which has the run without a disturbance, whatever was spent before it
@@ -241,10 +242,12 @@ class Combination:
 
 @dataclass(frozen=True)
 class RobotStudy:
-    """The bisections, then the combinations.
+    """The bisections, and the combinations of what breaks the policy first.
 
-    In every round come the next magnitudes of those disturbances that have the fewest. The few that break the policy
-    first are then combined: all pairs of them, all triples where no pair breaks the policy, and so on.
+    First come a few magnitudes of every disturbance, then the bisections to their ends, of those first that break the
+    policy at the smallest share of their largest. Once the few that break it first are known well they are combined:
+    all pairs of them, all triples where no pair breaks the policy, and so on. So a limit of time leaves open what
+    matters least.
 
     Attributes:
         plan: of the runs without a threat.
@@ -265,21 +268,22 @@ class RobotStudy:
         if rows and self.breaks(rows[0], rows[0]):
             return None
         open_ = [one for one in (self._margin(each, rows) for each in self.table) if one.next is not None]
-        open_.sort(key=lambda one: (one.disturbance.last, len(one.points)))
-        threats = [one.disturbance.threat(one.next or 0.0) for one in open_]
-        if not open_ or open_[0].disturbance.last:  # before those that are played after all others
-            threats = [one.threat for one in self.combinations(rows) if self._is_open(one)] + threats
+        coarse = [one for one in open_ if len(one.points) < _COARSE and not one.disturbance.last]
+        fine = sorted(open_, key=lambda one: (one.disturbance.last, one.share))
+        threats = [one.disturbance.threat(one.next or 0.0) for one in sorted(coarse, key=lambda one: len(one.points))]
+        if not coarse:
+            combined = [one.threat for one in self.combinations(rows) if self._is_open(one)]
+            threats = combined + [one.disturbance.threat(one.next or 0.0) for one in fine]
         return Plan((replace(self.plan.grids[0], threats=tuple(threats[: self.at_once])),)) if threats else None
 
     def conclusion(self, rows: Sequence[Row]) -> tuple[list[DisturbanceMargin], list[Combination]]:
         """The margins of what was played, the smallest first, those whose simulation failed among them; combinations.
 
-        The combinations are those of :meth:`combinations`, the worst first, once every disturbance was tried that is
-        not played last.
+        The combinations are those of :meth:`combinations`, the worst first.
         """
         margins = sorted((self._margin(each, rows) for each in self.table), key=lambda one: one.share)
         known = [one for one in margins if one.points or one.error]
-        if not rows or any(one.next is not None and not one.disturbance.last for one in margins):
+        if not rows:
             return known, []
         found = [one for one in self.combinations(rows) if not self._is_open(one)]
         return known, sorted(found, key=lambda one: (one.breaks, self._harm(one.row)), reverse=True)
@@ -287,15 +291,23 @@ class RobotStudy:
     def combinations(self, rows: Sequence[Row]) -> list[Combination]:
         """The combinations of the few that break the policy first, with the rows that there are.
 
-        Once one of them breaks the policy, those of more disturbances are left out; they also wait for those of fewer.
+        There are none before a few magnitudes of every disturbance, and all of the few, were played. Once one of them
+        breaks the policy, those of more disturbances are left out; they also wait for those of fewer.
         """
         halves, kinds = list[tuple[Disturbance, float]](), set[str]()
-        for margin in sorted((self._margin(each, rows) for each in self.table), key=lambda one: one.share):
+        margins = [one for one in (self._margin(each, rows) for each in self.table) if not one.disturbance.last]
+        if any(one.next is not None and len(one.points) < _COARSE for one in margins):
+            return []
+        for margin in sorted(margins, key=lambda one: one.share):
             one, breaks = margin.disturbance, margin.breaks or 0.0
             half = float(f"{breaks / 2:.3g}") if one.step is None else breaks // 2
             acts_on = re.search("(at|scale)=[^,]+", one.text)  # pushes of two sides are one force
             kind = acts_on.group() if acts_on else one.name
-            if half and not one.last and kind not in kinds and len(halves) < _COMBINED:
+            if len(halves) == _COMBINED or (margin.breaks is None and margin.next is None):
+                break
+            if margin.next is not None:  # it may turn out to be among the few
+                return []
+            if half and kind not in kinds:
                 halves.append((one, half))
                 kinds.add(kind)
         played, found = {row.threat: row for row in rows}, list[Combination]()
@@ -417,8 +429,9 @@ def robot_report(
 
     Pushes, loads, worn actuators, the controller's gains, friction, slopes, late and lost messages, and faults of the
     sensors that the environment names: of each the least magnitude that breaks the policy, by bisection, in its own
-    unit. The coarse comes first, so that every disturbance is known roughly before any is known well. Then those that
-    break it first are combined, each at half of what does it alone. The same call goes on with more minutes.
+    unit. The coarse comes first, so that every disturbance is known roughly before any is known well. Then come those
+    that break it first, their combinations, each at half of what does it alone, and the others. The same call goes on
+    with more minutes.
 
     Args:
         victim: the policy, or a reference.

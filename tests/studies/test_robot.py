@@ -16,7 +16,7 @@ from PIL import Image
 import adv_wrappers as adv
 from adv_wrappers.cli import main
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.studies import Plan, Store, play_study
+from adv_wrappers.studies import Plan, Store, play_study, robot
 from adv_wrappers.studies.robot import Disturbance, RobotStudy, robot_report
 
 BOX = gym.spaces.Box(-1e6, 1e6, (2,), np.float32)
@@ -124,6 +124,26 @@ def test_three_are_combined_where_no_two_break_the_policy():
         _, [worst, *others] = played(study(HEAVY, LATE, LATE_SEEN, holds=3.5), store)
     assert worst.breaks and {one for one, _ in worst.parts} == {HEAVY, LATE, LATE_SEEN}
     assert [(one.breaks, len(one.parts)) for one in others] == [(False, 2)] * 3
+
+
+def test_what_breaks_first_is_known_well_and_combined_before_the_others_are_known(monkeypatch):
+    monkeypatch.setattr(robot, "_COMBINED", 2)
+    asked, given = [], study(HEAVY, LATE, replace(HEAVY, name="at most", most=60), NOTHING)
+
+    def rule(rows):
+        plan = given.next(rows)
+        asked.extend(plan.grids[0].threats if plan else [])
+        return plan
+
+    with Store(":memory:") as store:
+        noted = type("Noted", (), {"next": staticmethod(rule), "conclusion": staticmethod(given.conclusion)})()
+        margins, [both] = played(noted, store)
+    first, second, third, _ = (one.disturbance for one in margins)
+    assert {first, second} == {LATE, HEAVY} and both.threat in asked
+    sizes = [third.threat(m) for m, _ in margins[2].points]
+    last = [max(asked.index(one.disturbance.threat(m)) for m, _ in one.points) for one in margins[:2]]
+    assert sum(asked.index(one) < max(last) for one in sizes) == 2 < len(sizes)
+    assert max(last) < asked.index(both.threat) < max(asked.index(one) for one in sizes)
 
 
 def test_disturbances_of_one_number_are_not_combined():
