@@ -59,6 +59,15 @@ def short_agenda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "STEPS", 2)
 
 
+@pytest.fixture
+def few_details(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but sweeps, actions and what there is to change of a body: for tests that look at no other row."""
+    for name in ("_FEW", "_LARGE", "_FAULTS"):
+        monkeypatch.setattr(agenda, name, ())
+    monkeypatch.setattr(agenda, "_MOST_STUCK", 0)
+    monkeypatch.setattr(agenda, "_MOST_FEATURES", 0)
+
+
 @pytest.fixture(scope="module")
 def reports() -> dict[type, Any]:
     """By environment, the report of :class:`Plain` there, whose folder is not to be written to."""
@@ -97,6 +106,7 @@ def found(net: Any, env: Any, out: Path, **given: Any) -> Any:
     return report(victim(net), env, MINUTES, out=out, episodes=5, **given)
 
 
+@pytest.mark.usefixtures("few_details")
 def test_an_agent_that_ignores_what_it_sees(tmp_path: Path) -> None:
     made = found(Deaf(), Guess, tmp_path / "out")
     assert made.verdict.sentence.startswith("Nothing that was tried changes a single action")
@@ -153,6 +163,7 @@ def test_noise_is_first_and_stronger_attacks_move_the_sweep_down(
     assert "(noise, fgsm)" in made.verdict.sentence and "rests on 5 episodes" in made.verdict.sentence
 
 
+@pytest.mark.usefixtures("few_details")
 def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,15 +230,18 @@ class Loaded(Narrow):
         return obs, reward if self.m <= 2.0 else 0.0, *rest  # type: ignore[return-value]
 
 
-def test_an_agent_that_breaks_under_a_load(tmp_path: Path, plain_report: Callable[[type], Any]) -> None:
+def test_an_agent_that_breaks_under_a_load(
+    tmp_path: Path, plain_report: Callable[[type], Any], request: pytest.FixtureRequest
+) -> None:
     """Each kind of parameter that has factors is made smaller and larger; an environment without any says so."""
+    left = plain_report(Narrow)
+    request.getfixturevalue("few_details")  # whose rows the report of other tests has
     made = found(Plain(), Loaded, tmp_path / "loaded")
     with Store(tmp_path / "loaded" / "rows.db") as store:
         rows = {row["threat"]: row["mean_return"] for _, row in store.rows()}
     assert rows["fixed-dynamics:values=1.3,at=mass"] == 0.0 < rows["fixed-dynamics:values=0.7,at=mass"]
     assert not any("stiffness" in text for text in rows)
     assert made.verdict.hurts["Worst change of body or world"].startswith("mass times 1.3")
-    left = plain_report(Narrow)
     assert "Worst change of body or world" not in left.verdict.hurts
     assert any("Its body and its world were left as they are" in text for text in left.choices.not_tried)
     assert any("adv-wrappers certify as --least-reward" in text for text in left.choices.not_tried)
@@ -282,6 +296,7 @@ def test_an_environment_that_does_not_repeat_is_said_on_the_page(tmp_path: Path)
     assert made.choices.reasons[0].startswith("The environment does not repeat")
 
 
+@pytest.mark.usefixtures("few_details")
 def test_episodes_of_a_single_step(tmp_path: Path) -> None:
     """Blackjack, and contextual bandits: there is no second step whose time tells the price of a row."""
 
@@ -307,28 +322,26 @@ def test_parts_that_there_was_no_time_for_are_named(tmp_path: Path, monkeypatch:
     assert "Nothing was tried on image: the time was over before." in made.verdict.cannot_tell
 
 
+@pytest.mark.usefixtures("few_details")
 def test_parts_that_an_unfinished_page_does_not_know_of_yet(tmp_path: Path) -> None:
     """Pages are written while a report is made, before every part has had its turn."""
-    space, pages, again = spaces.Dict(image=IMAGE, vector=VECTOR), list[str](), tmp_path / "again"
-
-    def read(sentence: str) -> None:
-        if sentence == "errors of image alone, from small to large":
-            pages.append((tmp_path / "out" / "report.html").read_text())
-
-    given: dict[str, Any] = {"episodes": 1, "tell": read}
-    made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", **given)
-    assert "Nothing was tried on image: the report is still being made." in pages[0]
-    assert not any("image: the" in sentence for sentence in made.verdict.cannot_tell)
+    space, pages, out = spaces.Dict(image=IMAGE, vector=VECTOR), list[str](), tmp_path / "out"
 
     def interrupt(sentence: str) -> None:
         if sentence == "errors of image alone, from small to large":
+            pages.append((out / "report.html").read_text())
             raise KeyboardInterrupt
 
+    given: dict[str, Any] = {"out": out, "episodes": 1}
     with pytest.raises(KeyboardInterrupt):
-        report(agent_for(space), lambda: showing(space), MINUTES, out=again, episodes=1, tell=interrupt)
-    assert "Nothing was tried on image: the report was interrupted before." in (again / "report.html").read_text()
+        report(agent_for(space), lambda: showing(space), MINUTES, tell=interrupt, **given)
+    assert "Nothing was tried on image: the report is still being made." in pages[0]
+    assert "Nothing was tried on image: the report was interrupted before." in (out / "report.html").read_text()
+    made = report(agent_for(space), lambda: showing(space), MINUTES, tell=None, **given)
+    assert not any("image: the" in sentence for sentence in made.verdict.cannot_tell)
 
 
+@pytest.mark.usefixtures("few_details")
 def test_parts_that_no_attack_fits_are_named_with_that_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fits = TrialPlayer.fits
 
@@ -413,6 +426,7 @@ def test_the_time_is_over_before_the_episodes_that_were_asked_for(slow: type[Slo
     assert slow.now < 70
 
 
+@pytest.mark.usefixtures("few_details")
 def test_an_agent_whose_gradient_is_masked(tmp_path: Path) -> None:
     """Gradients lead nowhere; noise and queries do, and the warnings say so."""
     made = found(Masked(), Guess, tmp_path / "out")
@@ -420,6 +434,7 @@ def test_an_agent_whose_gradient_is_masked(tmp_path: Path) -> None:
     assert any("gradient" in warning for warning in made.report.warnings)
 
 
+@pytest.mark.usefixtures("few_details")
 def test_a_certified_agent(tmp_path: Path) -> None:
     """The agent answers the same whatever it sees, which is proved where saved states can be searched."""
     steady = adv.load_victim("zoo:cartpole-dqn")
@@ -442,6 +457,7 @@ def test_another_call_goes_on_and_is_never_weaker(
     assert min(after.values()) <= min(before.values()) and len(after) > len(before)
 
 
+@pytest.mark.usefixtures("few_details")
 def test_another_call_with_less_time_keeps_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, attacks in (("_OTHERS", ()), ("_STRONG", ("max-diff",))):
         monkeypatch.setattr(agenda, name, attacks)
@@ -472,6 +488,7 @@ def test_one_command_plays_all_that_there_was_no_time_for(plain_report: Callable
     assert seconds > 0 and f"minutes={math.ceil(MINUTES + 1.5 * seconds / 60)}, " in choices.more
 
 
+@pytest.mark.usefixtures("few_details")
 def test_another_call_counts_eps_in_the_ranges_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was seen in fewer episodes has other ranges, in which no row would be found again."""
     for name in ("_OTHERS", "_STRONG"):
@@ -551,12 +568,13 @@ def test_bad_arguments_are_refused_before_anything_is_made(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_interrupted_report_has_its_page(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("few_details")
+def test_an_interrupted_report_has_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever ends it, the page says what is known, and the same call goes on."""
-    told = list[str]()
+    for name in ("_STRONG", "_OTHERS"):
+        monkeypatch.setattr(agenda, name, ())
 
     def interrupt(sentence: str) -> None:
-        told.append(sentence)
         if sentence == "actions":
             raise KeyboardInterrupt
 
