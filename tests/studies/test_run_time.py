@@ -107,13 +107,13 @@ def test_of_a_search_a_few_steps_are_taken(monkeypatch):
 
 def test_of_a_training_a_rollout_is_taken(tmp_path):
     pytest.importorskip("stable_baselines3")
-    setting = replace(SETTING, train=True, steps=128, training=BRIEF, out=tmp_path)
+    setting = replace(SETTING, train=True, steps=32, training=BRIEF, out=tmp_path)
     noise, training, trained = suite_cost(["noise", "pa-ad"], setting).parts
     assert noise.left == 1 and min(training.seconds, trained.seconds) > 0 and not (tmp_path / "pa-ad").exists()
     entry = next(entry for entry in SUITES["standard"] if entry.name == "pa-ad")
     entry.attack(setting)
     assert [part.name for part in suite_cost(["pa-ad"], setting).parts] == ["pa-ad"]  # it is there
-    longer, _ = suite_cost(["pa-ad"], replace(setting, steps=256)).parts
+    longer, _ = suite_cost(["pa-ad"], replace(setting, steps=64)).parts
     assert longer.seconds > 0
 
 

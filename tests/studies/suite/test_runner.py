@@ -294,7 +294,7 @@ def test_rows_outlive_every_interruption(tmp_path):
         return adv.Report.from_json(tmp_path / "evaluation" / "report.json").threats
 
     names = ("noise", "pgd", "momentum")
-    how: dict[str, Any] = {"episodes": 6, "num_envs": 2, "attacks": names, "out": tmp_path, "progress": stop}
+    how: dict[str, Any] = {"episodes": 4, "num_envs": 2, "attacks": names, "out": tmp_path, "progress": stop}
     with pytest.raises(Stopped):
         standard("zoo:cartpole-dqn", briefly, 0.05, **how)
     kept = rows()
@@ -313,7 +313,7 @@ def test_rows_outlive_every_interruption(tmp_path):
         row["ms_per_step"] for row in kept
     ]
     with Store(tmp_path / "evaluation" / "rows.db") as store:  # those of two episodes are kept beside
-        assert sorted(about["episodes"] for about, _ in store.rows()) == [2, 6, 6, 6, 6]
+        assert sorted(about["episodes"] for about, _ in store.rows()) == [2, 4, 4, 4, 4]
 
 
 def test_fresh_episodes_are_kept_and_played_again_for_another_worst_case_only(tmp_path):
@@ -355,7 +355,7 @@ def test_a_longer_training_is_scored_again_and_nothing_else(tmp_path):
 
 def test_a_smaller_suite_takes_no_row_away(tmp_path):
     received: list[tuple[str, int, int]] = []
-    how: dict[str, Any] = {"out": tmp_path, "episodes": 6, "num_envs": 2, "attacks": ("noise", "pgd")}
+    how: dict[str, Any] = {"out": tmp_path, "episodes": 4, "num_envs": 2, "attacks": ("noise", "pgd")}
     first = standard("zoo:cartpole-dqn", briefly, 0.3, **how)
     how["progress"] = lambda *at: received.append(at)
     assert standard("zoo:cartpole-dqn", briefly, 0.3, **{**how, "attacks": ["noise"]}).attacks == ("noise",)
@@ -617,7 +617,7 @@ def test_trained_attacks_that_are_weaker_than_noise_are_told_what_to_do(victim):
 
     budget = adv.Linf(0.4)
     threats = [adv.ThreatModel("observation", how, budget) for how in (adv.Noise(), nothing, adv.MaxDiff())]
-    report = adv.evaluate(victim, "CartPole-v1", threats, episodes=10)
+    report = adv.evaluate(victim, "CartPole-v1", threats, episodes=10, env_kwargs={"max_episode_steps": 200})
     assert any(warning.startswith("<nothing>:eps=0.4 is weaker than noise") for warning in report.warnings)
     clean, noise = (f"{row['mean_return']:.6g}" for row in report.threats[:2])
     found = _with_advice(report, ("noise", "pa-ad", "max-diff"))
@@ -736,7 +736,7 @@ def test_a_model_of_the_environment_is_planned_through(tmp_path):
     ],
 )
 def test_an_agent_whose_gradients_mislead_is_flagged_and_broken_without_them(make, flag):
-    found = run_suite(("pgd", "max-diff", "square:queries=60"), make(), short, eps=0.2, episodes=5)
+    found = run_suite(("pgd", "max-diff", "square:queries=60"), make(), short, eps=0.2, episodes=3)
     pgd, difference, square = [row["mean_return"] for row in found.report.threats][1:]
     assert min(pgd, difference) > 35 and square < 28 and found.worst["threat"] == "square:queries=60"
     assert any(said.startswith(flag) for said in found.warnings)
