@@ -21,6 +21,7 @@ from adv_wrappers.core.value import decode
 from adv_wrappers.errors import AdvWrappersError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.training import critic as critic_module
 from adv_wrappers.training.critic import ReturnStatistics, TransitionCollector, exploring_victim, train_one_critic
 from adv_wrappers.training.folder import described_victim
 from adv_wrappers.victims.saved_networks import Critic
@@ -55,6 +56,14 @@ def actions_of(critic, s0, choices=(-1.0, 0.0, 1.0)):
     """Q ``[states, choices]`` of actions in states whose first feature is ``s0``."""
     obs = torch.stack([torch.tensor(s0), torch.zeros(len(s0))], -1).double()
     return torch.stack([critic(obs, torch.full((len(s0), 1), a, dtype=torch.float64)) for a in choices], -1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_epochs():
+    """Two epochs a round instead of ten: most tests ask nothing of what a critic has learned."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(critic_module, "EPOCHS", 2)
+        yield
 
 
 # transitions
@@ -119,8 +128,9 @@ def test_the_running_deviation_of_returns():
 @pytest.mark.parametrize(
     ("ends", "successor"), [(False, "next"), (True, "next"), pytest.param(False, "shuffled", marks=pytest.mark.slow)]
 )
-def test_values_known_in_closed_form(ends, successor):
+def test_values_known_in_closed_form(ends, successor, monkeypatch):
     """States depend on nothing, so a shuffled successor has the right mean; but a cut is an end there."""
+    monkeypatch.setattr(critic_module, "EPOCHS", 10)
     critic = train_one_critic(
         toy_victim(), lambda: Toy(ends), steps=4096, robust=None, successor=successor, gamma=0.5, lr=3e-3, noise=0.5
     )
@@ -132,7 +142,7 @@ def test_values_known_in_closed_form(ends, successor):
 
 
 def test_the_robustness_term_narrows_the_bounds(monkeypatch):
-    monkeypatch.setattr("adv_wrappers.training.critic.EPOCHS", 4)
+    monkeypatch.setattr(critic_module, "EPOCHS", 4)
 
     def width(robust, **more):
         how = {"steps": 256, "robust": robust, "eps": 0.2, "gamma": 0.5, "lr": 3e-3, "noise": 0.5, **more}
@@ -151,7 +161,8 @@ def test_the_box_may_be_around_the_action_alone():
     assert 0 < action < both  # of the same network
 
 
-def test_the_attack_finds_what_the_critic_values_least():
+def test_the_attack_finds_what_the_critic_values_least(monkeypatch):
+    monkeypatch.setattr(critic_module, "EPOCHS", 5)
     victim = toy_victim()
     critic = train_one_critic(victim, Toy, steps=1024, gamma=0.5, lr=3e-3, noise=0.5)
     how = RobustSarsa(victim, critic=critic)
@@ -268,8 +279,8 @@ class Stopped(Exception):
 
 
 def test_an_interrupted_training_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("adv_wrappers.training.critic.ROUND", 512)
-    monkeypatch.setattr("adv_wrappers.training.critic.EPOCHS", 4)
+    monkeypatch.setattr(critic_module, "ROUND", 512)
+    monkeypatch.setattr(critic_module, "EPOCHS", 4)
     how = {"steps": 1200, "num_envs": 4, "lr": 3e-3, "out": tmp_path}
     received = []
 
