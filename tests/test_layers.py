@@ -106,6 +106,8 @@ def targets(path: Path) -> set[Path]:
     """Files of the package that a file imports, wherever in it."""
     found = set()
     for module, item in imports(path):
+        if module.partition(".")[0] != ROOT.name:
+            continue
         place = ROOT.parent.joinpath(*module.split("."))
         inner = place / item
         for file in (inner.with_suffix(".py"), inner / "__init__.py", place.with_suffix(".py"), place / "__init__.py"):

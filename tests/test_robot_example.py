@@ -19,7 +19,7 @@ from adv_wrappers.cli import main
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 onnxruntime = pytest.importorskip("onnxruntime")
 FOLDER = Path(__file__).parent.parent / "examples" / "robot"
-STEPS = 60  # of an episode that is long enough for a step or two of the legs
+STEPS = 30  # of an episode that is long enough for a step or two of the legs
 
 
 @pytest.fixture(autouse=True)
@@ -93,14 +93,13 @@ def test_every_file_of_a_policy_is_the_same_network(network):
 def test_the_state_is_that_of_its_environment_however_many_there_are(name):
     env = adv.Environment("pup:Pup-v0", {"max_episode_steps": STEPS})
     reports = [
-        adv.evaluate(victim_of(name), env, ["sensor-bias:eps=0.1"], 8, num_envs=count, metrics=["x_position"])
-        for count in (1, 3, 8)
+        adv.evaluate(victim_of(name), env, ["sensor-bias:eps=0.1"], 4, num_envs=count, metrics=["x_position"])
+        for count in (1, 3)
     ]
     for row in (0, 1):
-        one, three, eight = (report.threats[row].metrics["x_position"] for report in reports)
+        one, three = (report.threats[row].metrics["x_position"] for report in reports)
         assert np.std(one) > 1e-4
         np.testing.assert_allclose(three, one, atol=1e-5)
-        np.testing.assert_allclose(eight, one, atol=1e-5)
 
 
 def test_it_walks_and_falls_when_it_is_pushed_hard():

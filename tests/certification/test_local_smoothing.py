@@ -121,7 +121,7 @@ def test_the_agent_that_averages_q_values_plays_their_average():
 
 
 def test_no_attack_leaves_less_than_is_certified():
-    victim = Smoothed(adv.load_victim("zoo:cartpole-dqn"), 0.05, 1000)
+    victim = Smoothed(adv.load_victim("zoo:cartpole-dqn"), 0.05, 300)
     eps = (0.002, 0.2)
     found = certify_smoothed_actions(victim, "CartPole-v1", eps, 1, samples=400, max_nodes=300, env_kwargs=SHORT)
     assert found[0].lower > max(found[1].lower, 11)

@@ -19,7 +19,7 @@ from adv_wrappers.utils import deadline
 from tests.certification.walks import Walk, walker
 from tests.every_case import every_case
 
-SHORT = {"env_kwargs": {"max_episode_steps": 20}, "max_nodes": 40, "budget_s": None}
+SHORT = {"env_kwargs": {"max_episode_steps": 20}, "max_nodes": 20, "budget_s": None}
 
 
 def lines(found):
@@ -30,7 +30,7 @@ def lines(found):
 
 def cartpole(eps=(0.002, 0.3), **more):
     attacks = more.pop("attacks", ["min-best", "beam"])
-    given = {"episodes": 2, "attacks": attacks, "width": 4, **SHORT, **more}
+    given = {"episodes": 2, "attacks": attacks, "width": 2, **SHORT, **more}
     return certified_ranges("zoo:cartpole-ppo", "CartPole-v1", eps, **given)
 
 

@@ -164,13 +164,13 @@ def test_a_certified_quantile_is_below_that_under_the_worst_attack(share, eps):
     """Returns are normal; the worst attack of the theorem moves their distribution function by eps / sigma."""
     truth = NORMAL.inv_cdf(share) - eps  # of a return that is the first feature of what is seen, at sigma = 1
     rng, above, gaps = np.random.default_rng(0), 0, []
-    for _ in range(200):
+    for _ in range(100):
         found = SmoothedCertificate(rng.normal(size=1000).clip(-9, 9), 1.0, -9.0)
         bound = found.certified_quantile(eps, share)
         above += bound > truth
         gaps.append(truth - bound)
         assert found.certified_probability(bound, eps) <= 1 - share + 1e-12  # which holds for all thresholds at once
-    assert above <= 20 and 0 < np.mean(gaps) < 0.25  # 10 are expected at most
+    assert above <= 10 and 0 < np.mean(gaps) < 0.25  # 5 are expected at most
 
 
 def test_quantiles_of_few_or_much_moved_returns_are_the_least_return():
@@ -206,11 +206,11 @@ def test_the_mean_alone_certifies_less_than_the_whole_distribution():
 
 def test_no_move_within_a_radius_changes_the_majority():
     victim, obs = Smoothed(chooser(mlp(4, 3)), 0.5), randn(8, 4)
-    found = action_radius(victim, obs, 2000)
+    found = action_radius(victim, obs, 1000)
     assert (found.radii > 0.05).sum() >= 4
     move = randn(8, 10, 4, seed=5)
     moved = obs[:, None] + 0.9 * torch.from_numpy(found.radii)[:, None, None] * move / move.norm(dim=-1, keepdim=True)
-    other = action_radius(victim, moved.flatten(0, 1), 1000, seed=1)
+    other = action_radius(victim, moved.flatten(0, 1), 300, seed=1)
     same = other.actions.reshape(8, 10) == found.actions[:, None]
     assert same[found.radii > 0].all()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from typing import get_args
@@ -16,22 +15,6 @@ from adv_wrappers.studies import SUITES
 from adv_wrappers.threats.presets import presets
 
 SLOW = ("torch", "stable_baselines3", "matplotlib", "rich")
-CODE = f"""
-import sys
-from adv_wrappers.cli import main
-try:
-    main(prog_name="adv-wrappers")
-finally:
-    print("imported:", [name for name in {SLOW!r} if name in sys.modules], file=sys.stderr)
-"""
-
-
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", CODE, *words], capture_output=True, text=True, env={**os.environ, **environment}
-    )
-
-
 WORDS: list[tuple[list[str], int]] = [
     ([], 0), (["--help"], 0), (["--version"], 0), *(([name, "--help"], 0) for name in sorted(main.commands)),
     (["no-such-command"], 2), (["evaluate", "CartPole-v1"], 2), (["train-dynamics", "--layers", "many"], 2),
@@ -45,36 +28,41 @@ WORDS: list[tuple[list[str], int]] = [
 ]  # fmt: skip
 
 
-def test_help_versions_and_errors_of_usage_import_nothing_slow() -> None:
+COMPLETIONS = {
+    "eval": "evaluate",
+    "train-agent --robust r": "radial",
+    "suite CartPole-v1 --victim zoo:cartpole-d": "cartpole-dqn",
+    "evaluate CartPole-v1 --threat pg": "pgd",
+}
+
+
+def test_help_versions_errors_of_usage_and_completions_import_nothing_slow() -> None:
     """All of them in one process: what one of them imported would be seen after the last."""
     code = f"""
-import sys
+import contextlib, io, os, sys
 from adv_wrappers.cli import main
-for words, status in {WORDS!r}:
-    sys.argv[1:] = words
+
+def check(words, status, expected=""):
+    sys.argv[1:], printed = words, io.TextIOWrapper(io.BytesIO())
     try:
-        main(prog_name="adv-wrappers")
+        with contextlib.redirect_stdout(printed):
+            main(prog_name="adv-wrappers")
     except SystemExit as end:
         assert (end.code or 0) == status, (words, end.code)
+    printed.flush()
+    assert expected in printed.buffer.getvalue().decode(), (words, expected)
     found = [name for name in {SLOW!r} if name in sys.modules]
-    assert not found, (words, found)
+    assert not found, (words, expected, found)
+
+for words, status in {WORDS!r}:
+    check(words, status)
+os.environ["_ADV_WRAPPERS_COMPLETE"] = "bash_complete"
+for line, completion in {COMPLETIONS!r}.items():
+    os.environ["COMP_LINE"] = "adv-wrappers " + line
+    check([], 0, completion)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        ("eval", "evaluate"),
-        ("train-agent --robust r", "radial"),
-        ("suite CartPole-v1 --victim zoo:cartpole-d", "cartpole-dqn"),
-        ("evaluate CartPole-v1 --threat pg", "pgd"),
-    ],
-)
-def test_completions_import_nothing_slow(words: str, found: str) -> None:
-    done = run(_ADV_WRAPPERS_COMPLETE="bash_complete", COMP_LINE=f"adv-wrappers {words}")
-    assert found in done.stdout and done.stderr.endswith("imported: []\n"), done.stderr
 
 
 def test_names_that_are_known_without_importing_are_those_of_the_modules() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -150,20 +148,6 @@ def test_older_kinds(kind, tmp_path):
         assert (one is None) is (expected is None)
         torch.testing.assert_close(one, expected) if one is not None else None
     assert victim.card["role"] == "victim" and victim.ref == f"card:{folder}"
-
-
-def test_loading_an_agent_imports_no_compiler():
-    """Which takes torch longer than all else, for every command and every worker."""
-    names = ("cartpole-dqn", "hopper-ppo", "cartpole-balance-sac", "pong-ppo")
-    code = f"""
-import sys
-import adv_wrappers as adv
-for name in {names}:
-    adv.load_victim(f"zoo:{{name}}")
-print("torch._inductor" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split()[-1] == "False"
 
 
 def test_what_a_card_says_of_its_victim(tmp_path):
