@@ -838,6 +838,12 @@ class _Running:
     pipe: Any
 
 
+@settings(max_examples=1, database=None, deadline=None)
+@given(st.integers())
+def _draw_once(number: int) -> None:
+    """Hypothesis reads the constants of all modules at its first draw: here, so that no child has to."""
+
+
 def run(kinds: list[Kind], inputs: int, number: int, workers: int) -> dict[str, Tally]:
     """Try so many inputs, shared between the kinds, in several processes at a time."""
     context, totals = multiprocessing.get_context("fork"), {kind.name: Tally() for kind in kinds}
@@ -850,6 +856,7 @@ def run(kinds: list[Kind], inputs: int, number: int, workers: int) -> dict[str, 
             waiting.append((kind, min(left, CHUNK), int(own[0])))
             left, part = left - CHUNK, part + 1
     running: list[_Running] = []
+    _draw_once()
     with tempfile.TemporaryDirectory(prefix="adv-wrappers-fuzz-") as folder:
         for kind in kinds:
             (Path(folder) / kind.name).mkdir()
