@@ -11,6 +11,6 @@ from tests.episodes import short_episodes_of
 
 @pytest.fixture(autouse=True)
 def short_episodes() -> Iterator[None]:
-    """Episodes of at most 60 steps, instead of 200 to 1000."""
-    with short_episodes_of(60, "CartPole-v1", "Hopper-v5", "Pendulum-v1"):
+    """Episodes of at most 30 steps, instead of 200 to 1000."""
+    with short_episodes_of(30, "CartPole-v1", "Hopper-v5", "Pendulum-v1"):
         yield

@@ -16,7 +16,7 @@ from tests.training.defences.toys import Reach
 SMALL = {"eps": 0.05, "steps": 128, "num_envs": 4, "phase": 32, "checks": 4, "episodes": 2}
 ROLLOUTS = {"n_steps": 8, "n_epochs": 1}
 REPLAY = {"learning_starts": 16, "batch_size": 16, "policy_kwargs": {"net_arch": [16]}}
-BRIEF = {"env_kwargs": {"max_episode_steps": 20}}
+BRIEF = {"env_kwargs": {"max_episode_steps": 10}}
 TRAININGS: dict[str, dict[str, Any]] = {
     "adversary": {"adversary": "sa-rl", "settings": ROLLOUTS, "adversary_settings": ROLLOUTS, **BRIEF},
     "dqn": {"algorithm": "dqn", "robust": "radial", "settings": REPLAY, **BRIEF},

@@ -38,6 +38,12 @@ def victim(rule):
     return found
 
 
+@pytest.fixture(scope="module")
+def whole():
+    """What an imitation that nothing interrupts comes to."""
+    return imitate(adv.from_module(Rule(), POINT, TWO, "action"), Plane, **TINY)
+
+
 def test_every_query_is_counted(rule, victim):
     told = []
     found = imitate(victim, Plane, **TINY, progress=lambda *at: told.append(at))
@@ -51,7 +57,7 @@ def test_every_query_is_counted(rule, victim):
 
 
 def test_the_surrogate_agrees_and_serves_any_attack(victim):
-    found = imitate(victim, Plane, 600, rounds=2, epochs=15, episodes=5, hidden=[16], threats="fgsm:eps=0.2")
+    found = imitate(victim, Plane, 600, rounds=2, epochs=10, episodes=3, hidden=[16], threats="fgsm:eps=0.2")
     assert found.agreement == found.rounds[-1]["agreement"] > 0.95 and found.attacked_agreement > 0.7
     assert found.victim.kind == "logits" and found.victim.differentiable
     report = adv.evaluate(victim, Plane, [adv.threat("pgd", found.victim, eps=1.0)], episodes=2)
@@ -96,11 +102,11 @@ def test_the_default_attacks_are_those_of_the_actions():
     assert found.rounds[1]["threat"] == "pgd:eps=0.05,scale=victim"
 
 
-def test_a_card_is_left_and_the_finished_result_is_read(tmp_path, rule, victim):
+def test_a_card_is_left_and_the_finished_result_is_read(tmp_path, rule, victim, whole):
     found = imitate(victim, Plane, **TINY, out=tmp_path)
     assert found.victim.ref == f"card:{tmp_path}"
     loaded = adv.load_victim(f"card:{tmp_path}")
-    assert torch.equal(loaded.params(GRID), imitate(victim, Plane, **TINY).victim.params(GRID))
+    assert torch.equal(loaded.params(GRID), whole.victim.params(GRID))
     card = json.loads((tmp_path / "card.json").read_text())
     assert card["result"]["queries"] == 300 and card["environment"]["id"] == "Plane"
     rule.asked = 0
@@ -110,7 +116,9 @@ def test_a_card_is_left_and_the_finished_result_is_read(tmp_path, rule, victim):
 
 
 @pytest.mark.parametrize("written", ["labels", "card"])
-def test_an_imitation_that_is_killed_within_a_round_goes_on_to_the_same_result(tmp_path, victim, monkeypatch, written):
+def test_an_imitation_that_is_killed_within_a_round_goes_on_to_the_same_result(
+    tmp_path, victim, whole, monkeypatch, written
+):
     """Of the labels that are there already, those of the round that was not done are asked for again."""
     name = "keep" if written == "labels" else "add"
     function, left = getattr(TrainingFolder, name), [2]
@@ -127,7 +135,7 @@ def test_an_imitation_that_is_killed_within_a_round_goes_on_to_the_same_result(t
         with pytest.raises(KeyboardInterrupt):
             imitate(victim, Plane, **TINY, out=tmp_path)
     assert len(load_file(tmp_path / QUERIES)["sources"]) == 200
-    found, whole = imitate(victim, Plane, **TINY, out=tmp_path), imitate(victim, Plane, **TINY)
+    found = imitate(victim, Plane, **TINY, out=tmp_path)
     assert torch.equal(found.victim.params(GRID), whole.victim.params(GRID)) and found.rounds == whole.rounds
 
 
@@ -146,7 +154,7 @@ def test_labels_that_cannot_be_read_are_named(tmp_path, victim):
         imitate(victim, Plane, **TINY, out=tmp_path)
 
 
-def test_an_interrupted_imitation_goes_on_to_the_same_result(tmp_path, rule, victim):
+def test_an_interrupted_imitation_goes_on_to_the_same_result(tmp_path, rule, victim, whole):
     def stop(spent, _):
         if spent == 200:
             raise KeyboardInterrupt
@@ -157,7 +165,6 @@ def test_an_interrupted_imitation_goes_on_to_the_same_result(tmp_path, rule, vic
     rule.asked = 0
     found = imitate(victim, Plane, **TINY, out=tmp_path)
     assert rule.asked == 100 + found.test_queries
-    whole = imitate(victim, Plane, **TINY)
     assert torch.equal(found.victim.params(GRID), whole.victim.params(GRID))
     assert (found.rounds, found.attacked_agreement) == (whole.rounds, whole.attacked_agreement)
 

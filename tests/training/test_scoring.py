@@ -27,7 +27,7 @@ from adv_wrappers.training.scoring import CheckpointScore, Scoring, ScoringSetup
 VICTIM = "zoo:cartpole-a2c"
 QUICK = {"num_envs": 4, "checks": 4, "episodes": 3, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
 AGENT = {
-    "num_envs": 4, "phase": 64, "checks": 3, "episodes": 2,
+    "num_envs": 4, "phase": 64, "checks": 2, "episodes": 2,
     "settings": {"n_steps": 8, "n_epochs": 1}, "adversary_settings": {"n_steps": 8, "n_epochs": 1},
 }  # fmt: skip
 
@@ -118,7 +118,7 @@ def test_both_forms_without_a_folder_are_the_same_with_two_workers():
 def test_an_agent_is_the_same_with_two_workers(tmp_path):
     """With an adversary that learns, and the greedy worst case."""
     one, two = (
-        train_agent(short, "sa-rl", 0.05, 96, robust="radial", out=tmp_path / str(workers), workers=workers, **AGENT)
+        train_agent(short, "sa-rl", 0.05, 64, robust="radial", out=tmp_path / str(workers), workers=workers, **AGENT)
         for workers in (1, 2)
     )
     assert untimed(one.record) == untimed(two.record) and one.best == two.best and "gwc" in one.record[0]

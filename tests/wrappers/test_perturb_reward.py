@@ -76,13 +76,13 @@ def test_a_spec_makes_it_again():
 
 def test_an_evaluation_counts_the_environments_own_rewards():
     def short():
-        return gym.make("CartPole-v1", max_episode_steps=60)
+        return gym.make("CartPole-v1", max_episode_steps=15)
 
     def poisoned():
         return adv.PerturbReward(adv.PerturbReward(short(), "reward-flip"), "reward-clip:high=0,low=-9")
 
     report = adv.evaluate("zoo:cartpole-dqn", poisoned, ["pgd:eps=0.1"], episodes=3, num_envs=2)
-    assert report.threats[0]["returns"] == [60.0] * 3
+    assert report.threats[0]["returns"] == [15.0] * 3
     assert report.threats[1]["returns"] == report.threats[1]["lengths"]
     assert report.threats[0]["threat"] == "none"
     assert any("changes rewards, by reward-flip + reward-clip:" in warning for warning in report.warnings)
@@ -94,7 +94,8 @@ def test_an_evaluation_refuses_threats_to_rewards():
 
 
 def test_a_training_learns_from_them_and_is_scored_without():
-    settings = {"steps": 1024, "num_envs": 4, "checks": 2, "episodes": 1, "seed": 0, "settings": {"n_steps": 64}}
+    rollouts = {"n_steps": 32, "n_epochs": 2}
+    settings = {"steps": 256, "num_envs": 4, "checks": 2, "episodes": 1, "seed": 0, "settings": rollouts}
     plain = adv.train_agent("CartPole-v1", None, **settings)
     flipped = adv.train_agent("CartPole-v1", "reward-flip", **settings)
     assert flipped.threat is None and flipped.record[-1]["attacked"] is None

@@ -195,7 +195,7 @@ def test_dqn_with_layer_normalisation(robust, tmp_path):
     first = PrioritizedDQN("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [16, 8]}, seed=0)
     first.learn(8)  # as new
     victim = adv.from_sb3(first)
-    given = {"steps": 96, "algorithm": "dqn", "victim": victim, "robust": robust, **SMALL}
+    given = {"steps": 48, "algorithm": "dqn", "victim": victim, "robust": robust, **SMALL}
     given["settings"] = {"learning_starts": 16, "batch_size": 16}
     still = {**given, "settings": {**given["settings"], "learning_rate": 0.0}}
     x = torch.randn(32, 4)
