@@ -30,7 +30,7 @@ def distances(x) -> torch.Tensor:
 
 
 def attack(x=X, budget=None, **arguments) -> torch.Tensor:
-    how = CarliniWagner(VICTIM, **{"steps": 150, "step": 0.02, "searches": 6, **arguments})
+    how = CarliniWagner(VICTIM, **{"steps": 100, "step": 0.03, "searches": 5, **arguments})
     return how(x, context(x, budget or Valid(), -3, 3))
 
 
@@ -52,7 +52,7 @@ def test_untargeted_flips_the_action_close_to_the_minimum():
     assert (found >= least - 1e-9).all() and (found <= 1.1 * least + 0.01).all()
 
 
-@pytest.mark.parametrize("target", [0, 1, 2, "worst"])
+@pytest.mark.parametrize("target", [1, "worst"])
 def test_targeted_reaches_the_target(target):
     y = attack(target=target)
     own, wanted = VICTIM.params(X).argmax(-1), VICTIM.params(X).argmin(-1)

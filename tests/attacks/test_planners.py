@@ -28,7 +28,7 @@ def test_the_attack_finds_the_least_loss_of_a_linear_system(on):
     found = problem(on, rows=2, steps=4)
     context = context_of(found.value, found.budget, observation=found.obs)
     kind = adv.ModelBased if on == "observation" else adv.ActionModelBased
-    attack = kind(agent(), LinearSystem(), Reach((0, 1), (2.0, -1.0)), 4, planner="adam", iterations=400, lr=1e-2)
+    attack = kind(agent(), LinearSystem(), Reach((0, 1), (2.0, -1.0)), 4, planner="adam", iterations=150, lr=4e-2)
     plans = attack.planned(found, context, torch.zeros(*found.size, dtype=torch.float64))
     assert found.losses(plans).numpy() == pytest.approx(least_losses(found), rel=1e-3)
 

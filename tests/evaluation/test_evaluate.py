@@ -86,7 +86,7 @@ def test_it_is_the_plain_loop_with_the_same_seeds(victim: Victim) -> None:
 
 
 def test_the_clean_run_comes_first_and_keeps_the_pole_up(victim: Victim) -> None:
-    report = adv.evaluate(victim, "CartPole-v1", "pgd:eps=0.3", episodes=4)
+    report = adv.evaluate(victim, "CartPole-v1", "fgsm:eps=0.3", episodes=4)
     clean, attacked = report.threats
     assert clean["threat"] == "none" and clean["returns"] == [500.0] * 4 and clean["attacked_fraction"] == 0
     assert clean["regret"] == 0 and clean["impact"] == 0 and clean["l2"] is None
@@ -99,7 +99,7 @@ def test_the_clean_run_comes_first_and_keeps_the_pole_up(victim: Victim) -> None
 
 
 def test_action_attacks_are_measured_at_the_environment(victim: Victim) -> None:
-    row = adv.evaluate(victim, "CartPole-v1", "action-flip:when=every(4)", episodes=3).threats[1]
+    row = adv.evaluate(victim, short, "action-flip:when=every(4)", episodes=3).threats[1]
     assert row["attacked_fraction"] == pytest.approx(0.25, abs=0.02) and row["action_change"] == 1.0
     assert row["l2"] is None
 
@@ -137,10 +137,10 @@ def test_distances_of_sign_noise_are_exact() -> None:
 
 
 def test_transfer_is_told(victim: Victim) -> None:
-    other = adv.threat("pgd", balancing("q", sharpness=2.0), eps=0.1)
-    report = adv.evaluate(victim, short, [other, adv.threat("pgd", victim, eps=0.1), "pgd:eps=0.1"], episodes=1)
+    other = adv.threat("fgsm", balancing("q", sharpness=2.0), eps=0.1)
+    report = adv.evaluate(victim, short, [other, adv.threat("fgsm", victim, eps=0.1), "fgsm:eps=0.1"], episodes=1)
     assert [row["transfer"] for row in report.threats] == [False, True, False, False]
-    assert report.threats[1]["threat"].startswith("pgd:eps=0.1,victim=<")
+    assert report.threats[1]["threat"].startswith("fgsm:eps=0.1,victim=<")
 
 
 def test_idle_rows_are_not_attacked(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_idle_rows_are_not_attacked(victim: Victim, monkeypatch: pytest.MonkeyPa
         return self.rows
 
     monkeypatch.setattr(rollout.UnfinishedRows, "decide", decide)
-    report = adv.evaluate(victim, "CartPole-v1", ["pgd:eps=0.3"], episodes=3, num_envs=2)
+    report = adv.evaluate(victim, short, ["fgsm:eps=0.3"], episodes=3, num_envs=2)
     assert any(rows is not True and not rows[1] for rows in asked)  # row 1 plays one episode, row 0 two
     assert report.threats[1]["episodes"] == 3 and report.num_envs == 2
 
@@ -261,8 +261,8 @@ def test_the_atari_preprocessing() -> None:
 
 def test_a_stack_is_written_as_reports_print_it() -> None:
     text = "noise:eps=0.1 + action-flip:p=0.5"
-    as_list = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", [text.split(" + ")], episodes=2)
-    report = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", text, episodes=2)
+    as_list = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", [text.split(" + ")], episodes=1)
+    report = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", text, episodes=1)
     assert report.threats[1]["threat"] == as_list.threats[1]["threat"] == text
     assert report.threats[1]["returns"] == as_list.threats[1]["returns"]
 
@@ -279,14 +279,14 @@ def test_every_row_has_a_name_of_its_own_that_can_be_run_again(victim: Victim) -
     weak, strong = (adv.threat("max-diff", eps=0.1, steps=steps) for steps in (1, 5))
     twins = [lambda x, context: x, lambda x, context: x + 1]
     blind = [adv.ThreatModel("observation", how, adv.Linf(0.1)) for how in twins]
-    asked = [weak, strong, adv.threat("pgd", eps=0.1, at=None), "noise:eps=1/10", "noise:eps=1/10", *blind]
+    asked = [weak, strong, adv.threat("fgsm", eps=0.1, at=None), "noise:eps=1/10", "noise:eps=1/10", *blind]
     first = adv.evaluate(victim, short, asked, episodes=1)
     names = [row["threat"] for row in first.threats]
     assert names == [
         "none",
         "max-diff:steps=1,eps=0.1",
         "max-diff:steps=5,eps=0.1",
-        "pgd:eps=0.1",
+        "fgsm:eps=0.1",
         "noise:eps=1/10",
         "noise:eps=1/10 #2",
         "<lambda>:eps=0.1",
@@ -382,7 +382,7 @@ def test_an_error_is_that_of_the_first_episodes_whichever_end_first(victim: Vict
 
 def test_rows_in_a_folder_have_the_order_of_the_threats(victim: Victim, tmp_path: Path) -> None:
     for threats in (["fgsm:eps=0.1"], ["noise:eps=0.1", "fgsm:eps=0.1"]):  # the last was played first
-        adv.evaluate(victim, "CartPole-v1", threats, episodes=2, out=tmp_path, resume=True)
+        adv.evaluate(victim, short, threats, episodes=2, out=tmp_path, resume=True)
     with Store(tmp_path / "rows.db") as store:
         assert [row["threat"] for _, row in store.rows()] == ["none", "noise:eps=0.1", "fgsm:eps=0.1"]
 

@@ -21,7 +21,7 @@ from adv_wrappers.evaluation.report import Report
 from tests.evaluation.agents import Film, balancing, short
 from tests.every_case import every_case
 
-NOISE, PGD = "noise:eps=0.4", "pgd:eps=0.3"
+NOISE, FGSM = "noise:eps=0.4", "fgsm:eps=0.3"
 
 
 class Brighter(nn.Module):
@@ -57,13 +57,13 @@ def test_rows_are_the_same_with_two_workers(tmp_path: Path) -> None:
     moved: list[tuple[str, int, int]] = []
     how: dict[str, Any] = {"episodes": 5, "seed": 3, "num_envs": 2, "best_of": {NOISE: 3}, "measure": "0=1"}
     agent = balancing("q", "sample")
-    one = adv.evaluate(agent, short, [NOISE, PGD], out=tmp_path / "1", **how)
+    one = adv.evaluate(agent, short, [NOISE, FGSM], out=tmp_path / "1", **how)
     two = adv.evaluate(
-        agent, short, [NOISE, PGD], out=tmp_path / "2", workers=2, progress=lambda *at: moved.append(at), **how
+        agent, short, [NOISE, FGSM], out=tmp_path / "2", workers=2, progress=lambda *at: moved.append(at), **how
     )
     assert untimed(one) == untimed(two) and one.warnings == two.warnings and one.num_envs == two.num_envs == 2
     assert untimed(Report.from_json(tmp_path / "2" / "report.json")) == untimed(one)
-    for name, whole in (("none", 5), (NOISE, 15), (PGD, 5)):
+    for name, whole in (("none", 5), (NOISE, 15), (FGSM, 5)):
         done = [at for what, at, of in moved if what == name and of == whole]
         assert done == sorted(done) and done[0] == 0 and done[-1] == whole and len(done) > 3
     seer = adv.from_module(Brighter(), Film().observation_space, Film().action_space, kind="q")
@@ -75,7 +75,7 @@ def test_rows_are_the_same_with_two_workers(tmp_path: Path) -> None:
 def test_only_what_a_folder_does_not_hold_is_sent_to_workers(tmp_path: Path) -> None:
     agent, how = balancing(), {"episodes": 4, "num_envs": 2, "out": tmp_path}
     first = adv.evaluate(agent, short, [NOISE], **how)
-    second = adv.evaluate(agent, short, [NOISE, PGD], resume=True, workers=2, **how)
+    second = adv.evaluate(agent, short, [NOISE, FGSM], resume=True, workers=2, **how)
     assert second.threats[:2] == first.threats and len(second.threats) == 3  # with its ms_per_step, so it was kept
 
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_sent_is_named_before_anything_is_played(monkeypatch: pyt
 
 
 def test_reports_are_json(tmp_path: Path) -> None:
-    report = adv.evaluate(balancing(), short, [PGD], 3, num_envs=1, workers=2, out=tmp_path)
+    report = adv.evaluate(balancing(), short, [FGSM], 3, num_envs=1, workers=2, out=tmp_path)
     data = json.loads((tmp_path / "report.json").read_text())
     assert data["num_envs"] == 1 and np.isfinite([row["ms_per_step"] for row in data["threats"]]).all()
     assert Report.from_json(tmp_path / "report.json") == report

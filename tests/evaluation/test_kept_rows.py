@@ -25,7 +25,7 @@ from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import Film, balancing, make_short, short, watcher
 
-NOISE, PGD, WORST = "noise:eps=0.4", "pgd:eps=0.3", "worst-action"
+NOISE, FGSM, WORST = "noise:eps=0.4", "fgsm:eps=0.3", "worst-action"
 KEPT = {"report.json", "rows.db"}
 
 
@@ -50,12 +50,12 @@ def test_only_what_is_missing_is_played_and_the_report_is_the_same(
     first = adv.evaluate(victim, short, [NOISE, idle], out=tmp_path, **how)
     assert len(played) == 3 and any("came out unchanged" in warning for warning in first.warnings)
     received: list[tuple[str, int, int]] = []
-    wanted = [PGD, idle, NOISE, [NOISE, WORST]]
+    wanted = [FGSM, idle, NOISE, [NOISE, WORST]]
     how |= {"minimum": WORST}
     more = adv.evaluate(
         victim, short, wanted, out=tmp_path, resume=True, progress=lambda *at: received.append(at), **how
     )
-    assert len(played) == 3 + 3 and {at[0] for at in received if 0 < at[1] < 4} == {WORST, PGD, f"{NOISE} + {WORST}"}
+    assert len(played) == 3 + 3 and {at[0] for at in received if 0 < at[1] < 4} == {WORST, FGSM, f"{NOISE} + {WORST}"}
     assert [at for at in received if at[0] == NOISE] == [(NOISE, 0, 4), (NOISE, 4, 4)]  # bars are full at once
     assert untimed(more) == untimed(adv.evaluate(victim, short, wanted, **how))
     assert Report.from_json(tmp_path / "report.json") == more and {path.name for path in tmp_path.iterdir()} == KEPT
@@ -77,9 +77,9 @@ def test_an_interruption_leaves_no_fewer_rows(victim: Victim, tmp_path: Path) ->
             adv.evaluate(victim, short, threats, 2, out=tmp_path, resume=True, progress=stop)
         return [row["threat"] for row in Report.from_json(tmp_path / "report.json").threats]
 
-    assert until("fgsm:eps=0.1", [NOISE, PGD, "fgsm:eps=0.1"]) == ["none", NOISE, PGD]
-    assert until("none", [NOISE, PGD, "fgsm:eps=0.1"]) == ["none", NOISE, PGD]
-    assert until("fgsm:eps=0.1", ["fgsm:eps=0.1", PGD, NOISE]) == ["none", PGD, NOISE]
+    assert until("fgsm:eps=0.1", [NOISE, FGSM, "fgsm:eps=0.1"]) == ["none", NOISE, FGSM]
+    assert until("none", [NOISE, FGSM, "fgsm:eps=0.1"]) == ["none", NOISE, FGSM]
+    assert until("fgsm:eps=0.1", ["fgsm:eps=0.1", FGSM, NOISE]) == ["none", FGSM, NOISE]
     assert {path.name for path in tmp_path.iterdir()} == KEPT
 
 
@@ -105,7 +105,7 @@ def test_rows_of_other_runs_are_played_and_kept(change: dict[str, Any], played: 
 
 
 def test_what_another_function_makes_is_another_environment(played: list[Any], tmp_path: Path) -> None:
-    how: dict[str, Any] = {"victim": balancing("q"), "env": "CartPole-v1", "episodes": 2, "threats": [NOISE]}
+    how: dict[str, Any] = {"victim": balancing("q"), "env": "CartPole-v1", "episodes": 1, "threats": [NOISE]}
     how |= {"out": tmp_path, "resume": True}
     whole = adv.evaluate(**how)
     assert whole.env == {"id": "CartPole-v1", "kwargs": {}} and whole.threats[0]["mean_length"] > 40
@@ -200,9 +200,9 @@ def test_rows_are_those_of_the_same_release(
     victim: Victim, played: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how: dict[str, Any] = {"episodes": 2, "out": tmp_path, "resume": True}
-    first = adv.evaluate(victim, short, [PGD], **how)
+    first = adv.evaluate(victim, short, [FGSM], **how)
     monkeypatch.setattr("adv_wrappers.evaluation.evaluator.versions", lambda: {**first.versions, "torch": "0.1"})
-    again = adv.evaluate(victim, short, [PGD], **how)
+    again = adv.evaluate(victim, short, [FGSM], **how)
     assert len(played) == 2 + 2 and untimed(again).threats == untimed(first).threats
     with Store(tmp_path / ROWS_FILE) as store:
         assert [report.versions["torch"] for report in store.reports()] == [first.versions["torch"], "0.1"]
@@ -228,7 +228,7 @@ def test_a_row_that_could_not_be_stored_is_stored_with_the_next(
         add(self, played, replace)
 
     monkeypatch.setattr(Store, "add", full_at_first)
-    report = adv.evaluate(victim, short, [NOISE, PGD], 1, out=tmp_path)
+    report = adv.evaluate(victim, short, [NOISE, FGSM], 1, out=tmp_path)
     with Store(tmp_path / ROWS_FILE) as store:
         assert [row["threat"] for _, row in store.rows()] == [row["threat"] for row in report.threats]
     assert tried == [1, 2, 1]

@@ -35,11 +35,11 @@ def test_nobody_changes_it_for_others() -> None:
 @pytest.fixture(scope="module")
 def reports() -> list[adv.Report]:
     victim = adv.load_victim("zoo:cartpole-dqn")
-    plain = adv.evaluate(victim, "CartPole-v1", ["noise:eps=0.2"], 2)
+    plain = adv.evaluate(victim, "CartPole-v1", ["noise:eps=0.2"], 1)
     rich = adv.evaluate(
         victim,
         adv.Environment("CartPole-v1", {"max_episode_steps": 20}),
-        ["noise:eps=0.2", "pgd:eps=0.1 + action-flip"],
+        ["noise:eps=0.2", "fgsm:eps=0.1 + action-flip"],
         adv.Episodes(2, best_of=2, by="loss", measure="2=0.2"),
         minimum="worst-action",
     )

@@ -17,10 +17,15 @@ from adv_wrappers.evaluation.checked_row import CheckedRow
 from adv_wrappers.evaluation.episodes import checkpoint_seeds, draw_seeds
 from adv_wrappers.victims import Victim, from_module
 from adv_wrappers.victims.smoothed import Smoothed
-from tests.evaluation.agents import balancing, short
+from tests.evaluation.agents import balancing, make_short, short
 from tests.evaluation.masked import noisy
 
 HIGH, LOW = np.full(8, 90.0), np.full(8, 20.0)
+
+
+def brief() -> gym.Env:
+    """CartPole that ends after 10 steps."""
+    return make_short("CartPole-v1", 10)
 
 
 def outcome(text: str, victim: Victim, returns: np.ndarray, **more: object) -> CheckedRow:
@@ -75,7 +80,7 @@ def test_a_masked_gradient_is_found_in_an_evaluation(victim: Victim) -> None:
     flat = from_module(Flat(), env.observation_space, env.action_space, "q")
     report = adv.evaluate(flat, short, ["max-diff:eps=0.05"], episodes=2)
     assert any("zero gradients" in warning for warning in report.warnings)
-    honest = adv.evaluate(victim, short, ["max-diff:eps=0.05", "pgd:eps=0.05"], episodes=2)
+    honest = adv.evaluate(victim, short, ["max-diff:eps=0.05", "pgd:eps=0.05,steps=5,restarts=1"], episodes=2)
     assert honest.warnings == ()
 
 
@@ -167,7 +172,7 @@ def test_answers_that_differ_are_found_in_an_evaluation() -> None:
 
 def test_attacks_that_see_one_draw_of_the_noise() -> None:
     def warnings(samples: int, *threats: str) -> list[str]:
-        found = adv.evaluate(Smoothed(balancing("q"), 0.1, samples=samples), short, threats, episodes=2).warnings
+        found = adv.evaluate(Smoothed(balancing("q"), 0.1, samples=samples), brief, threats, episodes=2).warnings
         return [warning for warning in found if "expectation" in warning]
 
     assert "see the agent without its noise" in warnings(0, "max-diff:eps=0.05")[0]
@@ -177,12 +182,12 @@ def test_attacks_that_see_one_draw_of_the_noise() -> None:
 
 def test_decisions_of_an_agent_that_samples(sampler: Victim) -> None:
     rows = ["hop-skip-jump:queries=16,eps=0.05", "square:queries=4,eps=0.05"]
-    found = adv.evaluate(sampler, short, rows, episodes=2).warnings
+    found = adv.evaluate(sampler, brief, rows, episodes=2).warnings
     assert [w for w in found if "the agent samples its actions" in w] == [
         "hop-skip-jump:queries=16,eps=0.05 looks at the most likely action, and the agent samples its actions: square "
         "and max-diff look at the probabilities"
     ]
-    greedy = adv.evaluate(balancing("logits"), short, rows, episodes=2).warnings
+    greedy = adv.evaluate(balancing("logits"), brief, rows, episodes=2).warnings
     assert not any("the agent samples its actions:" in w for w in greedy)
 
 

@@ -168,7 +168,7 @@ def test_one_that_cannot_be_copied_is_called_itself():
         net.net[0].weight.add_(1.0)
     assert torch.equal(victim.params(X), net(X)) and victim.fingerprint() != before
     assert all(p.requires_grad and p.grad is None for p in net.parameters())
-    report = adv.evaluate(victim, "CartPole-v1", ["pgd:eps=0.1"], episodes=2, num_envs=1)
+    report = adv.evaluate(victim, "CartPole-v1", ["fgsm:eps=0.1"], episodes=1, num_envs=1)
     assert len(report.threats) == 2
 
 

@@ -19,7 +19,7 @@ import adv_wrappers as adv
 from tests.core.helpers import randn
 
 SEEN, BOX = spaces.Box(-np.inf, np.inf, (6,), np.float32), spaces.Box(-9, 9, (2,), np.float32)
-X = randn(10, 3, 6).float()
+X = randn(5, 3, 6).float()
 
 
 class Lstm(nn.Module):
@@ -200,7 +200,7 @@ class Walk(gym.Env):
 
     def step(self, action):
         self.t += 1
-        return self._draw(), float(np.sum(action)), self.t >= 8, False, {}
+        return self._draw(), float(np.sum(action)), self.t >= 5, False, {}
 
 
 def test_returns_do_not_depend_on_the_number_of_environments_nor_on_attacks():

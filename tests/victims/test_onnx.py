@@ -204,8 +204,14 @@ def masked(path, first, second, rows=("B",)):
     )
 
 
-@pytest.mark.parametrize("rows", [("B",), (1,), (), (3,)], ids=str)
-@pytest.mark.parametrize(("first", "second"), [("observation", "action_mask"), ("obs", "mask"), ("a", "b")])
+@pytest.mark.parametrize(
+    ("first", "second", "rows"),
+    [
+        ("observation", "action_mask", ("B",)), ("obs", "mask", ("B",)), ("a", "b", ("B",)), ("a", "b", (1,)),
+        ("obs", "mask", ()), ("observation", "action_mask", (3,)),
+    ],
+    ids=str,
+)  # fmt: skip
 def test_a_dictionary_of_inputs(tmp_path, first, second, rows, differentiable):
     victim = adv.from_onnx(masked(tmp_path / "a.onnx", first, second, rows), MASKED, TWO, "logits")
     obs = {"observation": X.numpy(), "action_mask": np.array([[1, 0], [0, 1], [1, 1], [1, 0], [0, 1]], np.int8)}

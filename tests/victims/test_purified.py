@@ -156,7 +156,7 @@ def test_references_fingerprints_copies_and_pickles(tmp_path):
 def test_it_is_evaluated_and_attacked_like_any_other_and_twice_the_same(levels, history, tmp_path):
     denoiser(levels, history, actions=2, unit=0.02).save(tmp_path)
     victim = f"purified:zoo:cartpole-dqn?denoiser={tmp_path}"
-    pgd = "pgd:eps=0.3,steps=3,restarts=1"
+    pgd = "pgd:eps=0.3,steps=2,restarts=1"
     threats = [pgd, "max-diff:eps=0.3,steps=2", "square:eps=0.3,queries=5", f"{pgd},victim=zoo:cartpole-dqn"]
     threats.append(f"{pgd},victim={victim}&gradient=bpda")
     short = {"max_episode_steps": 20}
