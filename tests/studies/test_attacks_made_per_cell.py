@@ -19,7 +19,7 @@ from tests.studies.test_runner import DQN, rows
 
 pytest.importorskip("stable_baselines3")
 
-SHORT = {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 12}}
+SHORT = {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 6}}
 TRAINED = {
     "victims": [DQN], "environments": [SHORT], "suite": ["noise", "beam", "pa-ad"], "budgets": ["eps=0.1"],
     "train": True, "steps": 64, "training": {"checks": 1, "episodes": 1, "n_steps": 16}, "num_envs": 4, "episodes": 2,
@@ -65,7 +65,7 @@ def test_a_timing_is_given_to_attacks_that_have_none():
 def test_without_train_what_is_trained_is_left_out():
     found = expand(Plan.of(**(TRAINED | {"train": False})))
     assert not any(cell.recipe and cell.recipe.trained for cell in found.cells)
-    assert "only where train=True" in found.left_out[f"{DQN} on CartPole-v1 (max_episode_steps=12), pa-ad"]
+    assert "only where train=True" in found.left_out[f"{DQN} on CartPole-v1 (max_episode_steps=6), pa-ad"]
 
 
 def test_adversaries_on_actions_are_trained_once_for_all_budgets():

@@ -15,6 +15,7 @@ from adv_wrappers.errors import (
 )
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.studies import Plan, expand
+from tests.episodes import short_episodes_of
 from tests.evaluation import agents
 from tests.evaluation.agents import balancing
 from tests.every_case import every_case
@@ -37,7 +38,8 @@ def test_keys_are_those_of_the_rows_of_an_evaluation(tmp_path):
     how = {"episodes": 3, "num_envs": 2}
     threats = ["pgd:eps=0.1", "noise:eps=0.1,when=every(2) + action-flip:p=0.5"]
     mine = {cell.key: cell.name for cell in cells(victims=[DQN], threats=threats, seeds=[4], **how)}
-    adv.evaluate(DQN, "CartPole-v1", threats, seed=4, out=tmp_path, **how)
+    with short_episodes_of(20, "CartPole-v1"):
+        adv.evaluate(DQN, "CartPole-v1", threats, seed=4, out=tmp_path, **how)
     assert rows_of(tmp_path) == mine
 
 

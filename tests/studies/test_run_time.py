@@ -18,8 +18,8 @@ from tests.studies.test_runner import DQN, SHORT, failing
 from tests.training.toys import Toy, toy_victim
 
 PLAN = Plan.of(
-    victims=[DQN], environments=[SHORT], threats=["noise", "pgd"], budgets=["eps=0.1", "eps=0.2"], seeds=range(5),
-    episodes=1,
+    victims=[DQN], environments=[{"id": "CartPole-v1", "kwargs": {"max_episode_steps": 5}}], threats=["noise", "pgd"],
+    budgets=["eps=0.1", "eps=0.2"], seeds=range(5), episodes=1,
 )  # fmt: skip
 HOW = {"episodes": 4, "num_envs": 2}
 SETTING = AttackSetting(DQN, short, adv.Linf(0.2), episodes=4, num_envs=2)
@@ -131,7 +131,7 @@ def test_of_critics_the_first_is_trained_for_some_steps(monkeypatch):
         train=True,
         episodes=4,
         num_envs=2,
-        critics=[{"steps": 2000, "num_envs": 2}, {"steps": 4000, "num_envs": 4}],
+        critics=[{"steps": 2000, "num_envs": 2, "robust": None}, {"steps": 4000, "num_envs": 4}],
     )
     monkeypatch.setattr(estimate_module, "CriticTraining", watched)
     trained, playing = suite_cost(["robust-sarsa"], setting).parts

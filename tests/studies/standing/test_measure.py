@@ -19,6 +19,7 @@ from adv_wrappers.evaluation.cost import Cost, Costs
 from adv_wrappers.studies.report.choices import read_choices
 from adv_wrappers.studies.report.page import write_page
 from adv_wrappers.studies.run_time import is_made
+from adv_wrappers.studies.standing import measure
 from adv_wrappers.studies.standing.entry import read_entries, read_entry
 from adv_wrappers.studies.standing.measure import (
     ATTACKS,
@@ -47,14 +48,21 @@ def add(folder, minutes=10.0, **more):
     return add_submission(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT, **more), folder, minutes)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_episodes():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "EPISODES", 3)
+        yield
+
+
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured(tmp_path_factory, few_episodes):
     store = tmp_path_factory.mktemp("store")
     return store, add(store / "dqn", claim="400")
 
 
 @pytest.fixture(scope="module")
-def late(tmp_path_factory):
+def late(tmp_path_factory, few_episodes):
     """An entry of whole episodes, for most of whose attacks there was no time."""
     return add_submission(Submission("zoo:cartpole-dqn", "dqn"), tmp_path_factory.mktemp("late") / "dqn", minutes=0.01)
 
