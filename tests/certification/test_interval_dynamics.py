@@ -50,7 +50,7 @@ def drawn(case, boxes, seed=0):
 
 @pytest.mark.parametrize("case", CASES)
 def test_no_state_leads_out(case):
-    points = 60
+    points = 40
     env, dynamics, low, high, action, random = drawn(case, 100 if case != "CartPole-v1" else 300)
     after, inner = dynamics.step(low, high, action), env.unwrapped
     back = np.linalg.inv(dynamics.coordinates)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from adv_wrappers.cli import main
 
-CARTPOLE = ["certify", "CartPole-v1", "--victim", "zoo:cartpole-ppo", "--episodes", "1", "--max-nodes", "50"]
+CARTPOLE = ["certify", "CartPole-v1", "--victim", "zoo:cartpole-ppo", "--episodes", "1", "--max-nodes", "20"]
 
 
 def invoke(*words: str):
