@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import AdvWrappersError
 from tests.every_case import every_case
+from tests.laws.checks import by_turns
 
 STEPS = 6
 RNG = np.random.default_rng(0)
@@ -107,10 +109,11 @@ def both(space: spaces.Space[Any], on: Any, how: Any, within: Any, rows: int | N
 ROWS = (None, 1, 3)
 
 
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("kind", ["uniform", "sign", "gaussian"])
-@pytest.mark.parametrize("name", FLOATS)
-def test_noise_on_floats(name, kind, rows):
+@pytest.mark.parametrize(
+    ("noise", "rows"), by_turns([*itertools.product(["uniform", "sign", "gaussian"], FLOATS)], ROWS)
+)
+def test_noise_on_floats(noise, rows):
+    kind, name = noise
     space = FLOATS[name]
     count = int(np.prod(space.shape))
     tuples = (adv.Linf(0.2, scale=tuple(np.linspace(0, 2, count))), adv.Linf(0.4, scale=(0.3,) * count))

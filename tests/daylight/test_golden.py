@@ -49,7 +49,9 @@ def compare(transform, every=1):
 
 @pytest.mark.parametrize("transform", sorted(set(FUNCTIONS) - {"shift"}))
 def test_equal_to_opencv_4_12(transform, backend):
-    compare(transform, 1 if backend == "opencv" else 3)  # the same code is compared with OpenCV itself, where it is
+    # The same code is compared with OpenCV itself, where it is. Neither number divides that of borders and ways to
+    # interpolate, or of kernels: all of them have their turn.
+    compare(transform, 5 if backend == "opencv" else 7)
 
 
 def test_shift_is_equal_to_opencv_4_12():

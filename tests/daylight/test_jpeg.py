@@ -49,7 +49,7 @@ def assert_exact(images: np.ndarray, quality: int, subsampling: str = "4:2:0") -
 
 @pytest.mark.parametrize("first", range(1, 5))
 def test_grey_is_exact_at_every_quality(first):
-    images = pictures(84, 84, 1)
+    images = pictures(42, 50, 1)
     for quality in range(first, 101, 4):
         assert_exact(images, quality)
 
@@ -57,7 +57,7 @@ def test_grey_is_exact_at_every_quality(first):
 @pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
 def test_colours_are_exact_at_every_quality(subsampling):
     """Qualities take turns in the ways to subsample."""
-    images = pictures(210, 160, 3)
+    images = pictures(98, 84, 3)
     for quality in range(1 + SUBSAMPLINGS.index(subsampling), 101, len(SUBSAMPLINGS)):
         # Two of the five pictures at a time, so that each of them meets many tables.
         assert_exact(images[[quality % 5, (quality + 2) % 5]], quality, subsampling)
@@ -65,7 +65,7 @@ def test_colours_are_exact_at_every_quality(subsampling):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_odd_sizes_are_exact(size):
-    for quality in (1, 2, 13, 30, 50, 75, 92, 100):
+    for quality in (1, 13, 50, 92):
         assert_exact(pictures(*size, 1, seed=1), quality)
         for subsampling in SUBSAMPLINGS:
             assert_exact(pictures(*size, 3, seed=1), quality, subsampling)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.daylight import JPEG, Brightness, MedianBlur, Perspective, Rotation, Shift
 from tests.every_case import every_case
-from tests.laws.checks import Case, check_vector
+from tests.laws.checks import Case, by_turns, check_vector
 from tests.rigs import KINDS, RIGS, ReplayEnv, recorded, run, same, vector
 
 RIG = RIGS["image"]
@@ -56,17 +58,16 @@ def test_the_transform_of_the_attacked_frame(name):
 
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_stacks_on_vectors(kind):
+    same(stacked(kind), stacked("env"), False, f"{kind} and single environments")
+
+
+@functools.cache
+def stacked(kind):
     stack = [adv.daylight.Rotation((-5, 5)), attack(), adv.daylight.JPEG((20, 60), per="step")]
-    same(
-        run(kind, RIG, lambda env: adv.wrap(env, *stack)),
-        run("env", RIG, lambda env: adv.wrap(env, *stack)),
-        False,
-        f"{kind} and single environments",
-    )
+    return run(kind, RIG, lambda env: adv.wrap(env, *stack))
 
 
-@pytest.mark.parametrize("kind", ["env", "next", "sb3"])
-@pytest.mark.parametrize("name", list(SIX))
+@pytest.mark.parametrize(("name", "kind"), by_turns(list(SIX), ["env", "next", "sb3"]))
 def test_one_coin_for_all(name, kind):
     def build(env):
         return adv.ProbabilisticTiming(adv.wrap(env, SIX[name], attack(), adv.threat("action-flip")), 0.5)

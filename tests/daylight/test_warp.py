@@ -67,7 +67,7 @@ def test_nearest_only_moves_values(border):
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("border", BORDERS)
 def test_floats_are_the_same_before_rounding(border, interpolation):
-    for size in SIZES:
+    for size in SIZES[:-1]:
         x = pictures(2, *size, 4)
         for at in random_maps(size, interpolation):
             grid = warp(x, at, border, interpolation).double()
