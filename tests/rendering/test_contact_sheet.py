@@ -31,9 +31,11 @@ def drawn(seen, monkeypatch):
 def test_the_sheet_holds_the_pictures(tmp_path, monkeypatch):
     x = scene(size=84)
     seen = compare_threats(x, ["rotation:degrees=4", "brightness:alpha=1,beta=0"])
-    draw_contact_sheet(seen, tmp_path / "new" / "sheet.png")
+    save = contact_sheet.save_figure
+    sheet = drawn(seen, monkeypatch)
+    save(sheet, tmp_path / "new" / "sheet.png")
     assert read(tmp_path / "new" / "sheet.png").std() > 1
-    pictures = [np.asarray(image.get_array()) for axes in drawn(seen, monkeypatch).axes for image in axes.images]
+    pictures = [np.asarray(image.get_array()) for axes in sheet.axes for image in axes.images]
     for frame in (x[-1], seen.perturbed[0][-1], np.full((84, 84), 128, np.uint8)):
         assert any((picture == frame[..., None]).all() for picture in pictures if picture.ndim == 3)
 
