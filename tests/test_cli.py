@@ -114,6 +114,7 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_look_writes_two_figures_and_a_table(tmp_path: Path) -> None:
     out = tmp_path / "new" / "pong.png"
     words = ["look", "PongNoFrameskip-v4", "--step", "2", "--threat", "rotation:degrees=4", "--threat", "noise:eps=3"]
+    words += ["--make", "gymnasium:make", "--env-kwargs", "obs_type=grayscale"]
     done = CliRunner().invoke(main, [*words, "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert "PongNoFrameskip-v4, step 2" in done.output and "rotation degrees=4" in done.output

@@ -200,12 +200,6 @@ def test_a_file_with_code_is_read_with_trust_alone(tmp_path: Path) -> None:
     assert "--trust" in line and again.exit_code == 0, again.output
 
 
-def test_look_makes_the_environment_as_asked(tmp_path: Path) -> None:
-    words = ["look", "PongNoFrameskip-v4", "--step", "1", "--threat", "shift", "--out", str(tmp_path / "sheet.png")]
-    done = invoke(*words, "--make", "gymnasium:make", "--env-kwargs", "obs_type=grayscale")
-    assert done.exit_code == 0 and "shift" in done.output, done.output
-
-
 def test_a_printed_command_makes_the_same_environment(module: str, tmp_path: Path) -> None:
     words = [*COMMANDS["imitate"][:-1], str(tmp_path / "card"), "--make", f"{module}:short", "--env-kwargs", "steps=9"]
     done = invoke("imitate", *words)
