@@ -36,7 +36,7 @@ def returns_of(report: Report) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def honest() -> Report:
-    return adv.evaluate(balancing("q"), short, ROWS, episodes=12)
+    return adv.evaluate(balancing("q"), short, ROWS, episodes=6)
 
 
 @pytest.mark.parametrize("make", [pytest.param(saturated, marks=pytest.mark.slow), straight_through])

@@ -30,7 +30,7 @@ def spaces_of_cartpole():
     return env.observation_space, env.action_space
 
 
-PLAN = Plan.of(victims=[DQN], threats=["noise:eps=0.2", "pgd:eps=0.2"], seeds=[0, 1], episodes=2)
+PLAN = Plan.of(victims=[DQN], threats=["noise:eps=0.2", "fgsm:eps=0.2"], seeds=[0, 1], episodes=2)
 ERROR = PlayedCell("b", "cell b", None, None, "ValueError: no", 1.0, "here:1")
 
 
@@ -54,14 +54,14 @@ def test_reports_are_those_of_evaluations(filled):
         found = store.reports()
         assert len(store) == 6 and [report.seed for report in found] == [0, 1]
     for report in found:
-        own = adv.evaluate(DQN, "CartPole-v1", ["noise:eps=0.2", "pgd:eps=0.2"], episodes=2, seed=report.seed)
+        own = adv.evaluate(DQN, "CartPole-v1", ["noise:eps=0.2", "fgsm:eps=0.2"], episodes=2, seed=report.seed)
         untimed = [[{**row, "ms_per_step": 0} for row in which.threats] for which in (report, own)]
         assert untimed[0] == untimed[1] and report.warnings == own.warnings and report.minimum == own.minimum
         assert report.episode_seeds == own.episode_seeds and report.num_envs == own.num_envs
 
 
 def test_rows_of_several_revisions_of_a_checkout_are_of_one_report(tmp_path, monkeypatch):
-    threats = ["noise:eps=0.2", "pgd:eps=0.2"]
+    threats = ["noise:eps=0.2", "fgsm:eps=0.2"]
     with Store(tmp_path / "rows.db") as store:
         for count in (0, 1, 2):
             monkeypatch.setattr(evaluator, "revision", lambda count=count: f"revision {count}")
@@ -127,12 +127,12 @@ def test_rows_with_other_distances_are_of_other_reports(tmp_path):
             return (x - y).abs().amax(1)
 
     adv.evaluate(DQN, "CartPole-v1", ["noise:eps=0.1"], episodes=1, out=tmp_path / "a")
-    adv.evaluate(DQN, "CartPole-v1", ["pgd:eps=0.1"], episodes=1, out=tmp_path / "b", distances=[Largest()])
+    adv.evaluate(DQN, "CartPole-v1", ["fgsm:eps=0.1"], episodes=1, out=tmp_path / "b", distances=[Largest()])
     with Store(":memory:") as store:
         assert [store.add_folder(tmp_path / name) for name in "ab"] == [2, 2]
         assert [[row["threat"] for row in report.threats] for report in store.reports()] == [
             ["none", "noise:eps=0.1"],
-            ["none", "pgd:eps=0.1"],
+            ["none", "fgsm:eps=0.1"],
         ]
 
 
@@ -147,7 +147,7 @@ def test_an_environment_that_is_perturbed_already_is_so_in_reports(tmp_path):
 
 def test_rows_of_folders_are_taken_over(tmp_path):
     adv.evaluate(DQN, "CartPole-v1", ["noise:eps=0.2"], episodes=2, out=tmp_path / "old")
-    adv.evaluate(DQN, "CartPole-v1", ["pgd:eps=0.2"], episodes=2, out=tmp_path / "old", resume=True)
+    adv.evaluate(DQN, "CartPole-v1", ["fgsm:eps=0.2"], episodes=2, out=tmp_path / "old", resume=True)
     with Store(tmp_path / "rows.db") as store:
         assert store.add_folder(tmp_path / "old") == 3 and store.add_folder(tmp_path / "old") == 0
         assert run(PLAN, store).known == 3
