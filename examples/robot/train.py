@@ -212,11 +212,13 @@ def reinforced(steps: int, seed: int) -> Mlp:
 def imitating(teacher: Mlp, rounds: int, seed: int) -> Lstm:
     """An LSTM that has learned to do what a policy does, at the observations that it comes to itself."""
     torch.manual_seed(seed)
-    policy, robots, began = Lstm(teacher.normaliser), Robots(seed), time.perf_counter()
+    policy, began = Lstm(teacher.normaliser), time.perf_counter()
     optimizer = torch.optim.Adam([*policy.memory.parameters(), *policy.body.parameters()], RATE)
-    h, c, kept = torch.zeros(1, ROWS, STATE), torch.zeros(1, ROWS, STATE), deque[tuple[Tensor, ...]](maxlen=8)
+    kept = deque[tuple[Tensor, ...]](maxlen=8)
     for each in range(rounds):
         optimizer.param_groups[0]["lr"] = RATE * (1 - each / rounds)
+        if each % 4 == 0:  # else the first steps of an episode would hardly be among what is learned from
+            robots, h, c = Robots(seed + each), torch.zeros(1, ROWS, STATE), torch.zeros(1, ROWS, STATE)
 
         # play, the teacher in the first round; the state at the begin is kept with what was seen
         first, seen, begins = (h, c), list[Tensor](), list[Tensor]()
@@ -266,7 +268,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path("."))
     parser.add_argument("--steps", type=int, default=600_000, help="of PPO")
-    parser.add_argument("--rounds", type=int, default=40, help="of imitation, 2048 steps each")
+    parser.add_argument("--rounds", type=int, default=120, help="of imitation, 2048 steps each")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     torch.set_num_threads(1)
