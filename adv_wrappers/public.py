@@ -11,7 +11,7 @@ from adv_wrappers.certification.certify import certify
 from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
 from adv_wrappers.core.frame_stack import Newest
-from adv_wrappers.core.plausible import Plausible
+from adv_wrappers.core.plausible_transitions import Plausible
 from adv_wrappers.core.temporal_coupling import Coupled
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window

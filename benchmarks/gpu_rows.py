@@ -19,7 +19,7 @@ from peers import EPS, STEP, foolbox, torchattacks
 from torch import Tensor, nn
 
 from adv_wrappers import Linf, daylight, from_module
-from adv_wrappers.accel.triton_kernels import TRITON_VARIABLE
+from adv_wrappers.accel.triton_loader import TRITON_VARIABLE
 from adv_wrappers.core.context import Context
 
 OURS, TORCH = "adv_wrappers", "adv_wrappers, plain torch"

@@ -5,8 +5,8 @@
 n returns are drawn from a known distribution again and again, and the intervals counted that hold its mean: normal;
 lognormal (sigma 1); an agent that earns 3000 and falls in one episode out of twenty, to 300; and one of two modes.
 ``percentile`` is the bootstrap's, ``t`` is Student's, ``ours`` what reports print
-(``evaluation.statistics.mean_interval``), with its median width in units of the interval that one who knows the
-deviation would take. A row of a report has a ``caveat`` where its interval is not to be called one of 95%; the last
+(``evaluation.confidence_intervals.mean_interval``), with its median width in units of the interval that one who knows
+the deviation would take. A row of a report has a ``caveat`` where its interval is not to be called one of 95%; the last
 column is the share of all rows that miss the mean and have none.
 
 The worst case of a suite: nine attacks that take the same, normal with a standard deviation of 500. Before, it was the
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from timing import Data, Page, Results, made_by, prose, table
 
-from adv_wrappers.evaluation.statistics import caveat, mean_interval, stratified_interval, t_quantile
+from adv_wrappers.evaluation.confidence_intervals import caveat, mean_interval, stratified_interval, t_quantile
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Array]

@@ -28,7 +28,7 @@ from timing import Data, Page, Results, prose, table
 
 import adv_wrappers as adv
 from adv_wrappers.studies import Plan, Store, expand, run
-from adv_wrappers.studies.cells import Expansion
+from adv_wrappers.studies.plan_cells import Expansion
 from adv_wrappers.studies.ray_cluster import RayActors
 from adv_wrappers.utils.processes import warm_pool
 

@@ -41,7 +41,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 import adv_wrappers as adv
 from adv_wrappers.core.training_schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.environments.dmc import dmc
-from adv_wrappers.networks.layers import ActionValue, Normalize
+from adv_wrappers.networks.policy_layers import ActionValue, Normalize
 from adv_wrappers.training.defences.radial import Radial
 
 TANH = {"activation_fn": torch.nn.Tanh, "net_arch": [64, 64]}

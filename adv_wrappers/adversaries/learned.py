@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from adv_wrappers.adversaries.actor import Actor, check_actions
 from adv_wrappers.adversaries.director import Director, load_director, save_director
-from adv_wrappers.adversaries.hybrid import Hybrid
+from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context

@@ -38,10 +38,8 @@ from adv_wrappers.bounds.interval_bounds import (
 )
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import Node
-from adv_wrappers.networks.layers import ActionValue
 from adv_wrappers.networks.operations.activations import CurveStep
-from adv_wrappers.networks.operations.operation import AffineStep
-from adv_wrappers.networks.operations.relaxation import (
+from adv_wrappers.networks.operations.linear_bounds import (
     Bounds,
     BoundStep,
     BoxStep,
@@ -54,6 +52,8 @@ from adv_wrappers.networks.operations.relaxation import (
     signed,
     with_opposite,
 )
+from adv_wrappers.networks.operations.operation import AffineStep
+from adv_wrappers.networks.policy_layers import ActionValue
 from adv_wrappers.utils.checks import check_choice, integer
 
 Intermediate = Literal["interval", "crown"]

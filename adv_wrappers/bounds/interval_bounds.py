@@ -21,10 +21,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Node, chain
-from adv_wrappers.networks.layers import ActionValue
-from adv_wrappers.networks.operations.lookup import does_nothing, operation_type
-from adv_wrappers.networks.operations.operation import OPERATIONS, LayerOperation, Operation, hooked, register
-from adv_wrappers.networks.operations.relaxation import (
+from adv_wrappers.networks.operations.linear_bounds import (
     Bounds,
     RowsByValue,
     Shape,
@@ -33,6 +30,9 @@ from adv_wrappers.networks.operations.relaxation import (
     flat,
     times,
 )
+from adv_wrappers.networks.operations.lookup import does_nothing, operation_type
+from adv_wrappers.networks.operations.operation import OPERATIONS, LayerOperation, Operation, hooked, register
+from adv_wrappers.networks.policy_layers import ActionValue
 from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal, trace
 
 Ends = Tensor | tuple[Tensor, ...]  # of a box, for a layer of one input or of several

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.bounds.interval_bounds import boxes_of, nodes_in
-from adv_wrappers.networks.operations.relaxation import check_width, largest
+from adv_wrappers.networks.operations.linear_bounds import check_width, largest
 
 
 def rounding(module: nn.Module, low: Tensor, high: Tensor, spec: Tensor, eps: float) -> Tensor:

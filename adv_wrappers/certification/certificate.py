@@ -2,7 +2,7 @@
 
 One value for every method that bounds episodes: bounds on networks (:func:`adv_wrappers.certify`, and its ranges),
 boxes of states from all starts at once (:mod:`adv_wrappers.certification.all_starts`), and averages over noise
-(:mod:`adv_wrappers.certification.local_smoothing`). What a method does not compute is NaN. The expected return of an
+(:mod:`adv_wrappers.certification.crop`). What a method does not compute is NaN. The expected return of an
 agent with noise is another statement, of a distribution and for every length of an attack
 (:class:`adv_wrappers.certification.smoothing.SmoothedCertificate`).
 """

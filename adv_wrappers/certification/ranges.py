@@ -41,7 +41,7 @@ from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.searches.beam import beam_search
 from adv_wrappers.registry import BEAM_WIDTH
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
-from adv_wrappers.rendering.text_table import Tabular, TextTable
+from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.threats.presets import parse_threat, threat
 from adv_wrappers.utils.files import holding, write_json
 from adv_wrappers.utils.limits import (

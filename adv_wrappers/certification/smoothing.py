@@ -48,7 +48,7 @@ nothing; give it ``1 - (1 - confidence) / steps``).
 **CROP's bounds on the return.** Its global smoothing (GRe) is of attacks that are fixed beforehand; the lemma above
 makes the same numbers hold for attacks that adapt. Its percentile is :meth:`SmoothedCertificate.certified_quantile`.
 Its expectation is :meth:`SmoothedCertificate.certified_mean`, of which :meth:`SmoothedCertificate.certified_return` is
-mostly the tighter form. Its search from local smoothing (LoRe) is :mod:`adv_wrappers.certification.local_smoothing`.
+mostly the tighter form. Its search from local smoothing (LoRe) is :mod:`adv_wrappers.certification.crop`.
 Floating point is left out of account: noise has 24 bits (float32), so it ends 5.4 sigma out.
 """
 
@@ -70,9 +70,9 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.evaluation.confidence_intervals import finite_returns
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.return_range import lowest_return
-from adv_wrappers.evaluation.statistics import finite_returns
 from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.limits import (

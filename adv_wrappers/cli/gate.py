@@ -76,8 +76,8 @@ def judge(row: Row, claim: RobustnessClaim, name: str | None = None, judged: boo
         name: what the row is called; None takes its ``threat``.
         judged: whether the claim is about this row.
     """
+    from adv_wrappers.evaluation.confidence_intervals import caveat
     from adv_wrappers.evaluation.report import number_text
-    from adv_wrappers.evaluation.statistics import caveat
 
     name, returns, least = row.threat if name is None else name, row.returns, claim.min_return
     verdict, (low, high) = claim.verdict(returns), claim.interval(returns)

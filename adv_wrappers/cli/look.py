@@ -55,7 +55,7 @@ def look_(env: str, out: Path, **given: Any) -> None:
 def _show(comparison: ThreatComparison) -> None:
     from adv_wrappers.rendering.contact_sheet import decibels, distance_text
     from adv_wrappers.rendering.fourier_spectrum import BANDS
-    from adv_wrappers.rendering.text_table import TextTable
+    from adv_wrappers.rendering.table import TextTable
 
     lines, rows = list[tuple[str, ...]](), list[dict[str, object]]()
     for (name, numbers), row, bands in zip(comparison.names, comparison.distances, comparison.bands(), strict=True):

@@ -17,7 +17,7 @@ from adv_wrappers.cli.main import make_console
 from adv_wrappers.cli.options import Command
 
 if TYPE_CHECKING:
-    from adv_wrappers.rendering.text_table import TextTable
+    from adv_wrappers.rendering.table import TextTable
 
 _KEY = "adv_wrappers.cli.output."  # of what a command was asked for, in the meta data of its context
 
@@ -94,7 +94,7 @@ def print_columns(
         **look: attributes of the table.
     """
     from adv_wrappers.evaluation.report import number_text
-    from adv_wrappers.rendering.text_table import TextTable
+    from adv_wrappers.rendering.table import TextTable
 
     def cell(row: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], object]) -> str:
         value: Any = row.get(column) if isinstance(column, str) else column(row)

@@ -77,7 +77,7 @@ def _run(
         raise click.UsageError("--lowest-reward is for --profile, which is not given")
     if profile is not None and (induce is not None or given["how"] is not None):
         raise click.UsageError("--profile is of the worst action: it does not go with --how and --any-action")
-    from adv_wrappers.studies.suite.trained import import_train_adversary
+    from adv_wrappers.studies.suite.trained_attacks import import_train_adversary
 
     import_train_adversary()  # says what is missing where Stable-Baselines3 is
     from adv_wrappers.environments.environment import Environment

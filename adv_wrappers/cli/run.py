@@ -21,7 +21,7 @@ from adv_wrappers.errors import TrustError
 if TYPE_CHECKING:
     from adv_wrappers.evaluation.row import Row
     from adv_wrappers.studies import RunSummary, Store
-    from adv_wrappers.studies.cells import Expansion, PlanCell
+    from adv_wrappers.studies.plan_cells import Expansion, PlanCell
     from adv_wrappers.victims import Victim
 
 _OF_A_RUN = ("seed", "episode_seeds", "git")  # which differ between rows that are counted together

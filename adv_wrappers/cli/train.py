@@ -69,7 +69,7 @@ def train_adversary_(
     env: str, kind: str, steps: int, form: str | None, cost: float | None, out: Path, **given: Any
 ) -> None:
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
-    from adv_wrappers.studies.suite.trained import import_train_adversary
+    from adv_wrappers.studies.suite.trained_attacks import import_train_adversary
     from adv_wrappers.training.folder import read_record
     from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
@@ -132,7 +132,7 @@ def train_adversary_(
 @table_options
 def train_agent_(env: str, select: Select, steps: int, out: Path, **given: Any) -> None:
     """Train an agent in ENV against an adversary or by a robust loss, and keep its best checkpoint."""
-    from adv_wrappers.studies.suite.trained import imports_of_sb3
+    from adv_wrappers.studies.suite.trained_attacks import imports_of_sb3
 
     with imports_of_sb3("agents"):
         from adv_wrappers.training.agent import train_agent

@@ -32,7 +32,7 @@ from adv_wrappers.core.perturbation import (
     expect_victim,
     function_name,
 )
-from adv_wrappers.core.plausible import Plausible
+from adv_wrappers.core.plausible_transitions import Plausible
 from adv_wrappers.core.spaces import At, Field, Key, keys_in
 from adv_wrappers.core.types import Array, Space, VictimLike
 from adv_wrappers.core.value import Value, Victims, decode

@@ -14,7 +14,7 @@ import cv2
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.images import Limits, batched, split
 from adv_wrappers.daylight.opencv import HostImages, by_arrays, each
 from adv_wrappers.daylight.transform import Transform, WholeRange
@@ -67,7 +67,7 @@ def _blurred(x: Any, layout: str, k: int) -> Any:
     if y is not None:
         return y
     images, back = split(x, layout)
-    fast = triton_kernels.twin("daylight.kernels.blur", images) if images.dtype == torch.uint8 else None
+    fast = triton_loader.twin("daylight.kernels.blur", images) if images.dtype == torch.uint8 else None
     return back(_median(images, k) if fast is None else fast.median(images, k))
 
 

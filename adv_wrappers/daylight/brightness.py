@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, check_images, limits_of
 from adv_wrappers.daylight.opencv import HostImages, by_arrays
@@ -97,7 +97,7 @@ def _brightened(x: Any, alpha: float, beta: float, rule: str, limits: Limits) ->
         low, high = limits
         y = (x - low) * alpha + beta * (high - low) / 255
         return ((y.abs() if rule == "abs" else y) + low).clamp_(low, high)
-    levels, fast = _on(alpha, beta, rule, x.device), triton_kernels.twin("daylight.kernels.brightness", x)
+    levels, fast = _on(alpha, beta, rule, x.device), triton_loader.twin("daylight.kernels.brightness", x)
     return levels[x.long()] if fast is None else fast.look_up(x, levels)
 
 
@@ -138,7 +138,7 @@ class Brightness(Transform):
         return _brightened(x, float(parameters["alpha"]), float(parameters["beta"]), self.rule, limits or (0.0, 255.0))
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = triton_kernels.twin("daylight.kernels.brightness", x) if self.drawn else None
+        fast = triton_loader.twin("daylight.kernels.brightness", x) if self.drawn else None
         if fast is None:
             return None
         key = self.draw_keys(context).to(x.device)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.types import Array
 from adv_wrappers.daylight.images import Limits, batched, limits_of, split
 from adv_wrappers.daylight.opencv import Call, HostImages, by_arrays, each
@@ -298,7 +298,7 @@ def _coded(x: Any, layout: str, limits: Limits, quality: int, subsampling: str, 
     y = by_arrays(lambda host: each(host, layout, coder, coloured=True), x)
     if y is not None:
         return y
-    kernels = triton_kernels.twin("daylight.kernels.jpeg", x)
+    kernels = triton_loader.twin("daylight.kernels.jpeg", x)
     if kernels is not None:
         return kernels.round_trip(x, layout, quality, subsampling, order)
     images, back = split(x, layout, colours=True)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, batched, limits_of, split
 from adv_wrappers.daylight.opencv import by_arrays
@@ -63,7 +63,7 @@ def _moved(x: Any, layout: str, dx: int, dy: int, border: str, dark: float) -> A
     y = by_arrays(lambda host: _by_memory(host, layout, dx, dy, border, 0), x)
     if y is not None:
         return y
-    fast = triton_kernels.twin("daylight.kernels.shift", x) if x.dtype == torch.uint8 else None
+    fast = triton_loader.twin("daylight.kernels.shift", x) if x.dtype == torch.uint8 else None
     if fast is None:
         return _by_memory(x.contiguous(), layout, dx, dy, border, dark)
     images, back = split(x, layout)
@@ -141,7 +141,7 @@ class Shift(Transform):
         return _moved(x, layout, int(parameters["dx"]), int(parameters["dy"]), self.border, dark)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = triton_kernels.twin("daylight.kernels.shift", x) if self.drawn else None
+        fast = triton_loader.twin("daylight.kernels.shift", x) if self.drawn else None
         if fast is None:
             return None
         key = self.draw_keys(context).to(x.device)

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, size_of, split
 from adv_wrappers.daylight.opencv import HostImages, by_arrays, each
@@ -135,7 +135,7 @@ def warp(x: Any, at: Map, border: str, interpolation: str, dark: float = 0.0, la
     if y is not None:
         return y
     images, back = split(x, layout)
-    fast = triton_kernels.twin("daylight.kernels.warp", images) if images.dtype == torch.uint8 else None
+    fast = triton_loader.twin("daylight.kernels.warp", images) if images.dtype == torch.uint8 else None
     if fast is not None:
         return back(fast.warp(images, at, border, interpolation))
     return back(_gather(images, at, border, interpolation, dark))
@@ -208,7 +208,7 @@ class Warp(Transform):
         return warp(x, at, self.border, self.interpolation, dark, layout)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = triton_kernels.twin("daylight.kernels.warp_per_row", x) if self.drawn else None
+        fast = triton_loader.twin("daylight.kernels.warp_per_row", x) if self.drawn else None
         rows = None if fast is None else self.draw(context)
         if fast is None or rows is None:
             return None

@@ -28,7 +28,7 @@ from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
-from adv_wrappers.rendering.text_table import Tabular, TextTable
+from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.limits import Limits, Seed, checked
 

@@ -12,8 +12,8 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ThreatError, ValueRangeError
+from adv_wrappers.evaluation.confidence_intervals import mean_interval
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.utils.limits import EpisodeCount, Seed, checked
 from adv_wrappers.utils.threads import one_thread

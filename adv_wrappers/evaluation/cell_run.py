@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from adv_wrappers.attacks.targets import Target
 from adv_wrappers.errors import SimulationError
-from adv_wrappers.evaluation import statistics
+from adv_wrappers.evaluation import confidence_intervals
+from adv_wrappers.evaluation.confidence_intervals import KnownRange
 from adv_wrappers.evaluation.measurements import BlockMeasurements
 from adv_wrappers.evaluation.observation_sample import Distance, ObservationSample
 from adv_wrappers.evaluation.player import Block, Cell
 from adv_wrappers.evaluation.row import Checks, DrawResults, Row
-from adv_wrappers.evaluation.statistics import KnownRange
 from adv_wrappers.evaluation.threat_stacks import json_form
 
 
@@ -131,8 +131,8 @@ class CellRun:
             )
         return Row(
             threat=threats.name,
-            **statistics.summary(returns, self.known),
-            caveat=statistics.caveat(returns),
+            **confidence_intervals.summary(returns, self.known),
+            caveat=confidence_intervals.caveat(returns),
             attacked_fraction=attacked / steps,
             e_adv=float(fractions.mean()),
             e_adv_std=_deviation(fractions),

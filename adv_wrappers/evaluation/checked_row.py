@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.value import encode
 from adv_wrappers.errors import ThreatError
+from adv_wrappers.evaluation.confidence_intervals import mean_interval, paired_differences
 from adv_wrappers.evaluation.row import Row
-from adv_wrappers.evaluation.statistics import mean_interval, paired_differences
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 
 

@@ -24,8 +24,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from adv_wrappers.evaluation.confidence_intervals import FEW, LEAST_EPISODES, Returns, caveat, cut, mean_interval
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.evaluation.statistics import FEW, LEAST_EPISODES, Returns, caveat, cut, mean_interval
 
 Verdict: TypeAlias = Literal["shown", "not shown", "below"]
 

@@ -16,7 +16,7 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
-from adv_wrappers.rendering.text_table import Tabular, TextTable, grouped
+from adv_wrappers.rendering.table import Tabular, TextTable, grouped
 from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.utils.parsing import duration
 from adv_wrappers.utils.threads import one_thread

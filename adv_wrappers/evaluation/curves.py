@@ -1,6 +1,6 @@
 """Curves over a column of many rows, such as the return over eps: what is drawn, and the same as a table.
 
-Every point is a mean with its interval (:func:`~adv_wrappers.evaluation.statistics.mean_interval`). Where
+Every point is a mean with its interval (:func:`~adv_wrappers.evaluation.confidence_intervals.mean_interval`). Where
 several victims fall into one point, it is over their means, so that it allows for which agents were trained; of one
 victim it is over all episodes of all seeds.
 """
@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.confidence_intervals import MARK, caveat, cut, footnotes, marked, mean_interval
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_range import described_range
-from adv_wrappers.evaluation.statistics import MARK, caveat, cut, footnotes, marked, mean_interval
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
 from adv_wrappers.registry import CURVES_BY, CurvesBy
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
-from adv_wrappers.rendering.text_table import Tabular, TextTable
+from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.utils.checks import check_choice, finite_float
 
 _OF_EPISODES = {  # columns that a row has of every episode, by what they are asked for as

@@ -21,7 +21,7 @@ from adv_wrappers.attacks.noise import Flip, Noise
 from adv_wrappers.attacks.square import Square
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.checked_row import CheckedRow, clean_row, setting_of
-from adv_wrappers.evaluation.statistics import mean_interval
+from adv_wrappers.evaluation.confidence_intervals import mean_interval
 
 _EFFORTS = ("steps", "queries")  # arguments of which more is never meant to be weaker
 _FAR = 0.1  # of what was taken: from here on more steps that take more have not converged

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.statistics import mean_interval
+from adv_wrappers.evaluation.confidence_intervals import mean_interval
 from adv_wrappers.utils.limits import OpenShare, checked
 
 Reduction = Literal["any", "last", "sum", "mean", "min", "max"]

@@ -15,10 +15,10 @@ import numpy as np
 
 from adv_wrappers.environments.environment import environment_text
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
+from adv_wrappers.evaluation.confidence_intervals import footnotes, marked
 from adv_wrappers.evaluation.row import Row
-from adv_wrappers.evaluation.statistics import footnotes, marked
 from adv_wrappers.rendering.plots import plot_returns
-from adv_wrappers.rendering.text_table import Tabular, TextTable, plain
+from adv_wrappers.rendering.table import Tabular, TextTable, plain
 from adv_wrappers.threats.text import unique
 from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.limits import Count, Positive, checked

@@ -24,9 +24,15 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.checked_row import CheckedRow, clean_row
+from adv_wrappers.evaluation.confidence_intervals import (
+    MOST_COUNTED,
+    POWER,
+    episodes_needed,
+    mean_interval,
+    paired_differences,
+)
 from adv_wrappers.evaluation.episodes import checkpoint_seeds
 from adv_wrappers.evaluation.gradient_masking import find_masking
-from adv_wrappers.evaluation.statistics import MOST_COUNTED, POWER, episodes_needed, mean_interval, paired_differences
 from adv_wrappers.threats.text import name_of
 from adv_wrappers.utils.checks import either, finite_float, is_integer
 from adv_wrappers.victims.saved_networks import Critic

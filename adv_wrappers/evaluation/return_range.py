@@ -30,8 +30,8 @@ from adv_wrappers.atari.ale import PressFire
 from adv_wrappers.atari.raw_screen import RawFrames
 from adv_wrappers.environments.environment import Environment, named_code
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
+from adv_wrappers.evaluation.confidence_intervals import KnownRange
 from adv_wrappers.evaluation.searches.search_tree import step_limit
-from adv_wrappers.evaluation.statistics import KnownRange
 from adv_wrappers.wrappers.layer import AnyEnv, EnvLayer, wrappers_of
 
 _ROUNDING = 1e-12  # of a sum of at most some thousand rewards in float64, relatively

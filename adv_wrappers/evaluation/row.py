@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 import numpy as np
 
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.evaluation import statistics
+from adv_wrappers.evaluation import confidence_intervals
 from adv_wrappers.evaluation.metrics import MetricSummary, metric_summary
 from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.checks import is_number
@@ -247,6 +247,6 @@ def compared(rows: Sequence[Row], lowest: float | None, fixed: float | None) -> 
     found = list[Row]()
     for row in rows:
         clean = float(np.mean(rows[0].returns[: row.episodes]))  # on the episodes that the row holds
-        impact, general = (statistics.impact(clean, row.mean_return, least) for least in (lowest, fixed))
+        impact, general = (confidence_intervals.impact(clean, row.mean_return, least) for least in (lowest, fixed))
         found.append(replace(row, regret=clean - row.mean_return, impact=impact, general_impact=general))
     return tuple(found)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gymnasium.vector import SyncVectorEnv
 
-from adv_wrappers.attacks.worst_action import WorstAction
+from adv_wrappers.attacks.action_attacks import WorstAction
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Always
 from adv_wrappers.errors import ThreatError, threat_in_errors

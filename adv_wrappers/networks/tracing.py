@@ -24,11 +24,11 @@ from torch.nn import functional
 
 from adv_wrappers.networks.card import kind_of
 from adv_wrappers.networks.graph import Node, flattened, needed
-from adv_wrappers.networks.layers import AppendLogStd
 from adv_wrappers.networks.operations.arithmetic import Arithmetic, Join
 from adv_wrappers.networks.operations.lookup import does_nothing
 from adv_wrappers.networks.operations.operation import CALLS, NodeLayer, Operation, changed
 from adv_wrappers.networks.operations.shapes import SAME_ROWS, Mean, Permute, Reshape, Slice
+from adv_wrappers.networks.policy_layers import AppendLogStd
 from adv_wrappers.utils.checks import is_integer, is_number
 
 OutputForm = Literal["tensor", "pair", "first"]

@@ -2,8 +2,8 @@
 
 from adv_wrappers.evaluation.cost import Cost, Costs
 from adv_wrappers.evaluation.store import Store
-from adv_wrappers.studies.cells import expand
 from adv_wrappers.studies.plan import Grid, Plan
+from adv_wrappers.studies.plan_cells import expand
 from adv_wrappers.studies.run_time import suite_cost
 from adv_wrappers.studies.runner import RunSummary, run
 from adv_wrappers.studies.study import Study, play_study

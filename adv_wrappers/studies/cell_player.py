@@ -18,7 +18,7 @@ from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.row_key import row_key
 from adv_wrappers.evaluation.store import PlayedCell, process_name
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack, json_form
-from adv_wrappers.studies.cells import PlanCell, load_of_plan
+from adv_wrappers.studies.plan_cells import PlanCell, load_of_plan
 from adv_wrappers.studies.suite.entry import AttackSetting
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.utils.threads import one_thread

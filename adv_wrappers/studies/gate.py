@@ -26,12 +26,12 @@ from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import NotRobust, ValueRangeError
 from adv_wrappers.evaluation.claim import RobustnessClaim
+from adv_wrappers.evaluation.confidence_intervals import LEAST_EPISODES
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.metrics import metric_of
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_range import lowest_return
-from adv_wrappers.evaluation.statistics import LEAST_EPISODES
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.studies import AttackSetting, entries_that_apply
 from adv_wrappers.utils.limits import (

@@ -1,7 +1,7 @@
 """A plan: victims x environments x threats x budgets x timings x seeds, as a value that is read from JSON and TOML.
 
 A plan is a sum of grids, each the product of its lists. It expands to cells, each one row of an evaluation
-(:mod:`adv_wrappers.studies.cells`).
+(:mod:`adv_wrappers.studies.plan_cells`).
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ from adv_wrappers.evaluation.searches.beam import BEAM_FILE, TOGETHER
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.studies.cell_player import CellPlayer
-from adv_wrappers.studies.cells import Expansion, PlanCell, expand
 from adv_wrappers.studies.plan import Plan
+from adv_wrappers.studies.plan_cells import Expansion, PlanCell, expand
 from adv_wrappers.studies.runner import cells_of
 from adv_wrappers.studies.suite.attack_lists import (
     ADVERSARIES,
@@ -40,8 +40,8 @@ from adv_wrappers.studies.suite.attack_lists import (
     some_that_apply,
 )
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
-from adv_wrappers.studies.suite.trained import SARSA
-from adv_wrappers.studies.suite.untrained import beam, beam_attack
+from adv_wrappers.studies.suite.trained_attacks import SARSA
+from adv_wrappers.studies.suite.untrained_attacks import beam, beam_attack
 from adv_wrappers.training.critic import CriticTraining, scan_critics, train_one_critic
 from adv_wrappers.training.folder import read_record
 from adv_wrappers.utils.pace import StepTimer

@@ -14,8 +14,8 @@ from adv_wrappers.errors import ValueRangeError, WorkerError
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.studies.cell_player import CellExecutor
-from adv_wrappers.studies.cells import expand
 from adv_wrappers.studies.plan import Plan
+from adv_wrappers.studies.plan_cells import expand
 from adv_wrappers.studies.runner import RunProgress, run
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.victims import Victim

@@ -36,8 +36,8 @@ from adv_wrappers.faults.sensors import Occlusion as Occlusion
 from adv_wrappers.faults.trigger import Trigger as Trigger
 from adv_wrappers.adversaries.learned import Learned as Learned
 from adv_wrappers.faults.actuators import ActionNoise as ActionNoise
-from adv_wrappers.attacks.worst_action import ActionFlip as ActionFlip
-from adv_wrappers.attacks.worst_action import WorstAction as WorstAction
+from adv_wrappers.attacks.action_attacks import ActionFlip as ActionFlip
+from adv_wrappers.attacks.action_attacks import WorstAction as WorstAction
 from adv_wrappers.faults.delays import ActionDelay as ActionDelay
 from adv_wrappers.faults.delays import ActionLoss as ActionLoss
 from adv_wrappers.attacks.model_based import ActionModelBased as ActionModelBased

@@ -19,7 +19,7 @@ from typing import Any
 
 from adv_wrappers import daylight
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.hybrid import Hybrid
+from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.adversaries.timed import Timed
 from adv_wrappers.core.budgets import Budget, OfFrames, Valid, budget_of
@@ -35,7 +35,7 @@ from adv_wrappers.core.perturbation import (
     check_how,
     expect_victim,
 )
-from adv_wrappers.core.plausible import Plausible
+from adv_wrappers.core.plausible_transitions import Plausible
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.temporal_coupling import Coupled
 from adv_wrappers.core.threat import ThreatModel

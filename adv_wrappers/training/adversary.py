@@ -5,7 +5,7 @@ one batch, 64 steps each (32 suit short episodes), batches of 256, 10 epochs, le
 0.95, two layers of 64 with tanh, an initial standard deviation of 0.5, rewards and observations normalised; on
 images 8 environments, 128 steps, 4 epochs and an entropy bonus of 0.01. The best checkpoint is chosen on seeds of
 its own: the return in training is that of a policy that samples, which says little of the deterministic one that is
-deployed. DQN is that of Behzadan and Hsu (2019), Table 5 (``dqn.py``): one environment, and
+deployed. DQN is that of Behzadan and Hsu (2019), Table 5 (``prioritized_dqn.py``): one environment, and
 nothing is normalised.
 """
 
@@ -30,7 +30,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import Director
-from adv_wrappers.adversaries.hybrid import Hybrid
+from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.perturbation import When

@@ -90,7 +90,6 @@ from adv_wrappers.training.defences.robust_dqn import RobustDQN
 from adv_wrappers.training.defences.robust_ppo import RobustA2C, RobustPPO, RobustUpdates, make_robust
 from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
 from adv_wrappers.training.director_networks import policy_kwargs
-from adv_wrappers.training.dqn import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.fit import restore_model
 from adv_wrappers.training.folder import (
     TrainingFolder,
@@ -104,6 +103,7 @@ from adv_wrappers.training.hyperparameters import agent_settings
 from adv_wrappers.training.image_policy import ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.method import RobustTraining, TrainingMethod, has_given_up
 from adv_wrappers.training.one_environment import OneEnvironment, only_one_runs
+from adv_wrappers.training.prioritized_dqn import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.sb3_conversion import (
     AgentNetworks,
     MLPPolicy,

@@ -15,8 +15,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from adv_wrappers.core.value import construct
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
-from adv_wrappers.training.dqn import PrioritizedDQN
 from adv_wrappers.training.folder import describe_settings
+from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
 from adv_wrappers.utils.checks import check_names, integer, number
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -33,12 +33,12 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import ThreatError, ValueRangeError
+from adv_wrappers.evaluation.confidence_intervals import footnotes
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report, interval_text, number_text
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
-from adv_wrappers.evaluation.statistics import footnotes
-from adv_wrappers.networks.layers import ActionValue, Normalize
-from adv_wrappers.rendering.text_table import Tabular, TextTable
+from adv_wrappers.networks.policy_layers import ActionValue, Normalize
+from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.training.folder import (
     TrainingFolder,
     check_chosen_folder,

@@ -21,7 +21,7 @@ from adv_wrappers.adversaries.director import Director
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.networks.card import copy_of
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.policy_layers import Normalize
 
 
 class DirectorCNN(BaseFeaturesExtractor):

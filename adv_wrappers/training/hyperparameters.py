@@ -4,7 +4,7 @@
 - Adversaries that learn when to attack (:func:`timing_settings`): see
   :mod:`adv_wrappers.training.resilience.resilience`.
 - Agents (:func:`agent_settings`): see the head of :mod:`adv_wrappers.training.agent`.
-- DQN of Behzadan and Hsu 2019, table 5 (``DQN``): see :mod:`adv_wrappers.training.dqn`.
+- DQN of Behzadan and Hsu 2019, table 5 (``DQN``): see :mod:`adv_wrappers.training.prioritized_dqn`.
 
 Networks are not among them (``policy_kwargs``): they follow from what is observed.
 """

@@ -17,7 +17,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.victims import Victim
 from adv_wrappers.victims.sb3_networks import is_image_space

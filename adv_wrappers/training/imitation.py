@@ -36,7 +36,7 @@ from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.training.folder import STATE, TrainingFolder, described
 from adv_wrappers.training.networks import tanh_mlp
 from adv_wrappers.training.transitions import ContinuingEpisodes

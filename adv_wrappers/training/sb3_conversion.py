@@ -17,7 +17,7 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers import AppendLogStd, Normalize
+from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize
 from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_networks_of, is_stack

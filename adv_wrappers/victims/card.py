@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.card import TRUNK, Card, Layers, Section, describe, kinds, output_shape, section
 from adv_wrappers.networks.graph import flattened
-from adv_wrappers.networks.layers import ActionValue, MinimumCritic, Normalize, dtype_to_normalize
 from adv_wrappers.networks.older_cards import LSTM, modules_of_lstm
+from adv_wrappers.networks.policy_layers import ActionValue, MinimumCritic, Normalize, dtype_to_normalize
 from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.utils.checks import check_choice

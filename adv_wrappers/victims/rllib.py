@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.spaces import from_zero
 from adv_wrappers.errors import CardError, TrustError, VictimError
-from adv_wrappers.networks.layers import AppendLogStd, Normalize, OneHot, PerKey, dtype_to_normalize
+from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize, OneHot, PerKey, dtype_to_normalize
 from adv_wrappers.utils.trees import map_leaves
 from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim, VictimNetworks

@@ -19,7 +19,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.networks.layers import AppendLogStd, Normalize
+from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize
 from adv_wrappers.networks.recurrent import RecurrentActor
 from adv_wrappers.utils.reading import decoding, read_bytes
 from adv_wrappers.victims.module import ModuleVictim, VictimNetworks

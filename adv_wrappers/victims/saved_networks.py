@@ -23,7 +23,7 @@ from adv_wrappers.core.value import Value
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.card import Card, Layers, Role, Section, check_sizes, section
 from adv_wrappers.networks.fingerprint import digest
-from adv_wrappers.networks.layers import ActionValue, Normalize
+from adv_wrappers.networks.policy_layers import ActionValue, Normalize
 from adv_wrappers.utils.checks import check_choice, integer
 from adv_wrappers.utils.reading import decoding
 from adv_wrappers.victims.victim import Victim

@@ -28,7 +28,7 @@ from adv_wrappers.errors import (
     TrustError,
     VictimError,
 )
-from adv_wrappers.networks.layers import Normalize, dtype_to_normalize
+from adv_wrappers.networks.policy_layers import Normalize, dtype_to_normalize
 from adv_wrappers.victims.module import ModuleVictim
 from adv_wrappers.victims.sb3_networks import is_image_space, networks_of, statistics_of
 from adv_wrappers.victims.sb3_vecnormalize import read_statistics, statistics_beside

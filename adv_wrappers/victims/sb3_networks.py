@@ -15,7 +15,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers import (
+from adv_wrappers.networks.policy_layers import (
     GSDE,
     AppendLogStd,
     MeanAndLogStd,

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, ActorSpace, Unperturbed, check_actions
-from adv_wrappers.adversaries.hybrid import Hybrid
+from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.adversaries.learned import append_actions, append_spent
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.clock import row_seeds

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.spaces import Key
 from adv_wrappers.errors import OrderError
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.layer import Layer, wrappers_of
 

@@ -30,7 +30,7 @@ from page import Data, Page, Results, prose
 from smoothing import CASES, told, upright
 
 import adv_wrappers as adv
-from adv_wrappers.certification.local_smoothing import certify_smoothed_actions
+from adv_wrappers.certification.crop import certify_smoothed_actions
 from adv_wrappers.certification.smoothing import SmoothedCertificate
 from adv_wrappers.victims.smoothed import Smoothed
 

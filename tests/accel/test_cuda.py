@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.accel.triton_kernels import TRITON_VARIABLE, trusted
+from adv_wrappers.accel.triton_loader import TRITON_VARIABLE, trusted
 from tests.laws.checks import ROWS, cases, fitting, inside, pairs, wrapper
 from tests.rigs import run, same, vector
 

@@ -11,7 +11,7 @@ from adv_wrappers import MaxDiff
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.networks.layers import AppendLogStd
+from adv_wrappers.networks.policy_layers import AppendLogStd
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
 from tests.every_case import every_case

@@ -15,7 +15,7 @@ from adv_wrappers.attacks.restarts import BestPoints, RestartPoints
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
-from adv_wrappers.networks.layers import AppendLogStd
+from adv_wrappers.networks.policy_layers import AppendLogStd
 from adv_wrappers.threats.presets import presets, threat
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
 from tests.every_case import every_case

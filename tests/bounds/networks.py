@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.policy_layers import Normalize
 from tests.core.helpers import randn
 from tests.networks.test_tracing import FORWARDS, PICTURES, Net
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from adv_wrappers.bounds import crown, interval
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean
 from adv_wrappers.networks.operations.pooling import MaxPool
+from adv_wrappers.networks.policy_layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean
 from tests.core.helpers import linear, randn
 
 ROUNDING = 1e-9

@@ -11,8 +11,8 @@ from torch.nn.utils import parametrizations
 
 from adv_wrappers.bounds import crown, interval, joined, known, monotone, rule
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Normalize
 from adv_wrappers.networks.operations.operation import Operation, register
+from adv_wrappers.networks.policy_layers import ActionValue, AppendLogStd, Normalize
 from tests.core.helpers import linear, mlp, randn
 
 ROUNDING = 1e-10  # bounds are not rounded outwards

@@ -10,7 +10,7 @@ from torch import nn
 
 from adv_wrappers.bounds.rounding_error import rounding
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.networks.layers import AppendLogStd, Normalize, QuantileMean, TwoLogits
+from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize, QuantileMean, TwoLogits
 from tests.core.helpers import linear, randn
 
 EPS = torch.finfo(torch.float32).eps

@@ -13,7 +13,7 @@ pytestmark = needs_triton
 
 _THROUGH = """
 import torch
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.kernels import dct_triton, jpeg_triton
 from adv_wrappers.daylight.jpeg import jpeg
 dct_triton._LANES = 1024
@@ -25,14 +25,14 @@ def asked(name, x):
     calls.append(name)
     return jpeg_triton
 
-def check(x, quality, plain=triton_kernels.twin, **options):
+def check(x, quality, plain=triton_loader.twin, **options):
     kept = x.clone()
     expected = jpeg(x, quality, **options)
-    triton_kernels.twin = asked
+    triton_loader.twin = asked
     got = jpeg(x, quality, **options)
-    triton_kernels.twin = plain
+    triton_loader.twin = plain
     assert calls.pop() and not calls
-    triton_kernels.check_equal(f"{quality} {options}", got, expected)
+    triton_loader.check_equal(f"{quality} {options}", got, expected)
     assert torch.equal(x, kept)
 
 g = torch.Generator().manual_seed(0)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from adv_wrappers import daylight
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight import Brightness, Perspective, Rotation, Shift
 from adv_wrappers.daylight.brightness import table
 from adv_wrappers.daylight.images import _plan
@@ -44,7 +44,7 @@ def kernels():
 
     with pytest.MonkeyPatch.context() as patch:
         force_torch(patch)
-        patch.setattr(triton_kernels, "twin", trusted)
+        patch.setattr(triton_loader, "twin", trusted)
         yield asked
 
 
@@ -60,17 +60,17 @@ def check_warps():
         maps.append(perspective_map((1.1, 0.1, -0.4, 0.0, 0.9, 0.3, 0.02, -0.3, 0.7), *size, interpolation))
         for at, channels in zip(maps, (4, 1), strict=True):
             x = pictures(3, *size, channels)
-            triton_kernels.check_equal(f"{border} {interpolation} {size}", *both(x, at, border, interpolation))
+            triton_loader.check_equal(f"{border} {interpolation} {size}", *both(x, at, border, interpolation))
     far = affine_map((1.0, 0.0, 1e5, 0.0, 1.0, -1e5), 9, 6, "bilinear")
     for channels in (2, 3, 5):
-        triton_kernels.check_equal(f"{channels} channels", *both(pictures(2, 9, 6, channels), at, "zero", "nearest"))
-        triton_kernels.check_equal(f"{channels} channels", *both(pictures(2, 9, 6, channels), far, "wrap", "bilinear"))
+        triton_loader.check_equal(f"{channels} channels", *both(pictures(2, 9, 6, channels), at, "zero", "nearest"))
+        triton_loader.check_equal(f"{channels} channels", *both(pictures(2, 9, 6, channels), far, "wrap", "bilinear"))
     with pytest.MonkeyPatch.context() as patch:  # several images a program, the last of fewer
         patch.setattr(twin("warp"), "_PROGRAMS", 0)
-        triton_kernels.check_equal("many images", *both(pictures(11, 9, 6, 4), far, "wrap", "bilinear"))
+        triton_loader.check_equal("many images", *both(pictures(11, 9, 6, 4), far, "wrap", "bilinear"))
     odd = pictures(1 + 2 * 9 * 6 * 4).view(-1)[1:].view(2, 9, 6, 4)
     for x in (odd, odd.flip(1).transpose(1, 2).contiguous().transpose(1, 2), odd[:0]):
-        triton_kernels.check_equal("strides", *both(x, maps[0], "zero", "nearest"))
+        triton_loader.check_equal("strides", *both(x, maps[0], "zero", "nearest"))
 
 
 def both(x, at, border, interpolation):
@@ -82,29 +82,29 @@ def check_shifts_and_tables():
     for border, size, (dx, dy) in itertools.product(BORDERS, SIZES, [(1, 0), (-3, 2), (0, -40), (32767, -32767)]):
         x = pictures(2, *size, 3)
         expected = daylight.shift(x, dx, dy, border=border, layout="HWC")
-        triton_kernels.check_equal(f"{border} {dx} {dy}", shift.shift(x, shift.move(dx, dy, CPU), border), expected)
+        triton_loader.check_equal(f"{border} {dx} {dy}", shift.shift(x, shift.move(dx, dy, CPU), border), expected)
     for channels in (1, 2, 4, 5, 8):
         x = pictures(2, 9, 6, channels)
         expected = daylight.shift(x, 2, -1, border="zero", layout="HWF")
-        triton_kernels.check_equal(f"{channels} channels", shift.shift(x, shift.move(2, -1, CPU), "zero"), expected)
+        triton_loader.check_equal(f"{channels} channels", shift.shift(x, shift.move(2, -1, CPU), "zero"), expected)
     moves, x = torch.tensor([[1, 2], [-3, 0], [0, 0]], dtype=torch.int32), pictures(6, 9, 6, 1)
     expected = [daylight.shift(x[i : i + 1], *moves[i // 2].tolist(), layout="HWC") for i in range(6)]
-    triton_kernels.check_equal("by row", shift.shift(x, moves, "replicate"), torch.cat(expected))
+    triton_loader.check_equal("by row", shift.shift(x, moves, "replicate"), torch.cat(expected))
     x = pictures(3, 700)
     levels = torch.stack([torch.from_numpy(table(a, 20.0, "abs")) for a in (-1.0, 0.3, 2.0)])
-    triton_kernels.check_equal("tables", twin("brightness").look_up(x, levels), levels.gather(1, x.long()))
-    triton_kernels.check_equal("table", twin("brightness").look_up(x.t(), levels[0]), levels[0][x.t().long()])
+    triton_loader.check_equal("tables", twin("brightness").look_up(x, levels), levels.gather(1, x.long()))
+    triton_loader.check_equal("table", twin("brightness").look_up(x.t(), levels[0]), levels[0][x.t().long()])
 
 
 def check_medians():
     for k, (size, channels) in itertools.product((3, 5, 7), zip(SIZES, (1, 2, 3), strict=True)):
         x = pictures(2, *size, channels)
-        triton_kernels.check_equal(
+        triton_loader.check_equal(
             f"{k} {size} {channels}", twin("blur").median(x, k), daylight.median_blur(x, k, layout="HWF")
         )
     for k in (3, 5, 7):
         x = pictures(1, 19, 6, 4)
-        triton_kernels.check_equal(
+        triton_loader.check_equal(
             f"{k}, more rows", twin("blur").median(x, k, rows=12), daylight.median_blur(x, k, layout="HWF")
         )
 
@@ -122,7 +122,7 @@ def check_functions():
         x = pictures(2, *(sizes[letter] for letter in layout))
         expected = call(x, {"layout": layout})
         with kernels() as asked:
-            triton_kernels.check_equal(f"{name} {layout}", call(x, {"layout": layout}), expected)
+            triton_loader.check_equal(f"{name} {layout}", call(x, {"layout": layout}), expected)
         assert asked == [f"daylight.kernels.{name}"]
 
 
@@ -141,12 +141,12 @@ def check_drawn():
         x = x if layout == "FHW" else x.repeat(1, 2, 1, 1).permute(0, 2, 3, 1)
         expected = replace(how, layout=layout)(x, at_step(3))
         with kernels() as asked:
-            triton_kernels.check_equal(repr(how), how.by_row(x, layout, at_step(3)), expected)
+            triton_loader.check_equal(repr(how), how.by_row(x, layout, at_step(3)), expected)
         assert len(asked) == 1
     wide = pictures(2, 17, 150, 1)  # perspectives are summed in blocks of 64 columns
     how = Perspective((0, 3), "left", layout="HWF")
     with kernels():
-        triton_kernels.check_equal("wide", how.by_row(wide, "HWF", at_step(2)), how(wide, at_step(2)))
+        triton_loader.check_equal("wide", how.by_row(wide, "HWF", at_step(2)), how(wide, at_step(2)))
 
 
 def code_of(check: str, module: str = __name__) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adv_wrappers.evaluation.claim import RobustnessClaim, interval_with_unseen
-from adv_wrappers.evaluation.statistics import mean_interval
+from adv_wrappers.evaluation.confidence_intervals import mean_interval
 
 
 def test_one_look_at_one_attack_is_the_interval_of_95_percent() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.confidence_intervals import mean_interval
 from adv_wrappers.evaluation.curves import curves_of
-from adv_wrappers.evaluation.statistics import mean_interval
 from tests.evaluation.made_reports import made_report
 from tests.every_case import every_case
 

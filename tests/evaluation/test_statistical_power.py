@@ -8,8 +8,8 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.checked_row import CheckedRow
+from adv_wrappers.evaluation.confidence_intervals import MOST_COUNTED, POWER, episodes_needed, t_quantile
 from adv_wrappers.evaluation.report_warnings import too_few_episodes
-from adv_wrappers.evaluation.statistics import MOST_COUNTED, POWER, episodes_needed, t_quantile
 from adv_wrappers.victims import Victim
 from tests.every_case import every_case
 

@@ -16,7 +16,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers import ActionValue
+from adv_wrappers.networks.policy_layers import ActionValue
 from tests.laws.checks import (
     PLANNED,
     adversary_for,

@@ -10,7 +10,8 @@ from torch import nn
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card import MOST_LAYERS, Card, build, copy_of, describe, kind_of, kinds, output_shape
-from adv_wrappers.networks.layers import (
+from adv_wrappers.networks.operations.stored import Weights
+from adv_wrappers.networks.policy_layers import (
     GSDE,
     AppendLogStd,
     Clip,
@@ -20,7 +21,6 @@ from adv_wrappers.networks.layers import (
     QuantileMean,
     TwoLogits,
 )
-from adv_wrappers.networks.operations.stored import Weights
 from adv_wrappers.networks.recurrent import lstm_step
 from adv_wrappers.utils.reading import decoding
 from tests.every_case import every_case

@@ -17,9 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from adv_wrappers import Linf, MaxDiff, MinBest, from_module
 from adv_wrappers.networks.graph import Node, chain, needed
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of
-from adv_wrappers.networks.layers import Clip, TwoLogits
 from adv_wrappers.networks.operations.arithmetic import Arithmetic, Join
 from adv_wrappers.networks.operations.shapes import Mean, Permute, Reshape, Slice
+from adv_wrappers.networks.policy_layers import Clip, TwoLogits
 from tests.core.helpers import context
 from tests.every_case import every_case
 

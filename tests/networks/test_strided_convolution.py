@@ -12,9 +12,9 @@ from adv_wrappers import Linf, MaxDiff, MinBest, Momentum, Valid, from_module
 from adv_wrappers.core.budgets import L2
 from adv_wrappers.networks.graph import Node, chain
 from adv_wrappers.networks.input_gradient import InputGradient
-from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.networks.operations.arithmetic import Join
 from adv_wrappers.networks.operations.shapes import Permute
+from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.networks.strided_convolution import SpaceToDepth, picture_layout
 from tests.core.helpers import context
 from tests.every_case import every_case

@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from adv_wrappers import Linf, MinBest, from_module
 from adv_wrappers.networks.input_gradient import LayerGraph, agrees, traced_graph
-from adv_wrappers.networks.layers import AppendLogStd, Normalize
 from adv_wrappers.networks.operations.lookup import has_gradient
+from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize
 from adv_wrappers.networks.tracing import UnknownCall, layers_in_order, trace
 from tests.core.helpers import context
 from tests.every_case import every_case

@@ -10,8 +10,8 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.studies import Plan, Store, expand, run
-from adv_wrappers.studies import cells as cells_module
-from adv_wrappers.studies.cells import _turn
+from adv_wrappers.studies import plan_cells as cells_module
+from adv_wrappers.studies.plan_cells import _turn
 from adv_wrappers.studies.run_time import estimate
 from adv_wrappers.utils.files import held
 from tests.every_case import every_case

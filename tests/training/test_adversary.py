@@ -29,7 +29,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 from adv_wrappers.training import folder as folder_module
 from adv_wrappers.training.adversary import ALGORITHMS, strongest_form, train_adversary
-from adv_wrappers.training.dqn import PrioritizedDQN
+from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
 from adv_wrappers.training.sb3_vec_env import Sb3Adapter
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 

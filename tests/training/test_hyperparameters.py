@@ -10,8 +10,8 @@ pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 from adv_wrappers.training.algorithms import ALGORITHMS, check_settings
-from adv_wrappers.training.dqn import PrioritizedDQN
 from adv_wrappers.training.hyperparameters import adversary_settings, agent_settings, timing_settings
+from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
 
 
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS))

@@ -19,7 +19,7 @@ import adv_wrappers as adv
 from adv_wrappers import RobustSarsa, from_module
 from adv_wrappers.core.value import decode
 from adv_wrappers.errors import AdvWrappersError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.training import critic as critic_module
 from adv_wrappers.training.critic import ReturnStatistics, TransitionCollector, exploring_victim, train_one_critic

@@ -10,7 +10,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers import AppendLogStd, Normalize
+from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize
 from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 
 pytest.importorskip("stable_baselines3")

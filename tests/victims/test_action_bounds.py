@@ -11,7 +11,7 @@ from torch import nn
 from adv_wrappers import from_module, load_victim
 from adv_wrappers.bounds import crown
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.layers import MeanAndLogStd
+from adv_wrappers.networks.policy_layers import MeanAndLogStd
 from adv_wrappers.victims.action_bounds import action_bounds, possible_actions
 from tests.bounds.networks import Dueling, Impala, Residual, TD3Actor
 from tests.core.helpers import actor, box, chooser, mlp, randn

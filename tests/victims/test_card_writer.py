@@ -17,7 +17,7 @@ from torch.nn import functional
 
 import adv_wrappers as adv
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.networks.layers import ActionValue, Normalize
+from adv_wrappers.networks.policy_layers import ActionValue, Normalize
 from adv_wrappers.victims.card import load_card
 from tests.every_case import every_case
 from tests.studies.report.planted import agent_for

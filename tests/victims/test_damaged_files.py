@@ -15,7 +15,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries.director import Director, save_director
-from adv_wrappers.networks.layers import ActionValue, Normalize
+from adv_wrappers.networks.policy_layers import ActionValue, Normalize
 from adv_wrappers.victims.saved_networks import Critic
 from tests.victims.test_card_reader import CARDS, write
 from tests.victims.test_sb3 import CASES, model

@@ -17,7 +17,7 @@ import adv_wrappers as adv
 from adv_wrappers.bounds.crown_bounds import crown
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.victims.onnx.operations import OPERATIONS
 from tests.core.helpers import randn
 from tests.victims.onnx_files import saved

@@ -20,7 +20,7 @@ from gymnasium.wrappers import (
 
 import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.wrappers.order import check_order
 from tests.rigs import RIGS, DictNet
 

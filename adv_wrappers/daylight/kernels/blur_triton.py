@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight import blur as plain
 from adv_wrappers.daylight.kernels.sorting_networks import MEDIAN, MIDDLE, SORTED
 
@@ -131,6 +131,6 @@ def trial(device: torch.device) -> None:
     rng = np.random.default_rng(0)
     for k, channels, rows in ((3, 1, 2), (3, 4, _ROWS), (5, 1, _ROWS), (7, 1, _ROWS)):
         x = torch.from_numpy(rng.integers(0, 256, (2, 13, 10, channels), np.uint8))
-        triton_kernels.check_equal(
+        triton_loader.check_equal(
             f"median {k}", median(x.to(device), k, rows=rows).cpu(), plain.median_blur(x, k, layout="HWF")
         )

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.brightness import table
 
 _BLOCK = 1024
@@ -45,6 +45,6 @@ def trial(device: torch.device) -> None:
     x = torch.arange(3 * 1400).view(3, -1).to(torch.uint8)
     tables = torch.stack([torch.from_numpy(table(a, b, "clip")) for a, b in ((1.7, 40.0), (-1, 250), (0.5, 3))])
     one = look_up(x.to(device), tables[0].to(device)).cpu()
-    triton_kernels.check_equal("look_up", one, tables[0][x.long()])
+    triton_loader.check_equal("look_up", one, tables[0][x.long()])
     each = look_up(x.to(device), tables.to(device)).cpu()
-    triton_kernels.check_equal("look_up by row", each, tables.gather(1, x.long()))
+    triton_loader.check_equal("look_up by row", each, tables.gather(1, x.long()))

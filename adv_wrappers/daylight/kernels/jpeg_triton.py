@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.images import split
 from adv_wrappers.daylight.jpeg import SUBSAMPLINGS, TO_RGB, TO_YCC, jpeg_torch
 from adv_wrappers.daylight.kernels.dct_triton import through
@@ -230,4 +230,4 @@ def trial(device: torch.device) -> None:
         for subsampling in SUBSAMPLINGS if "C" in layout else ("4:4:4",):
             expected = back(jpeg_torch(images, quality, subsampling, "RGB"))
             got = round_trip(x, layout, quality, subsampling, "RGB")
-            triton_kernels.check_equal(f"JPEG {subsampling} of {layout}", got, expected)
+            triton_loader.check_equal(f"JPEG {subsampling} of {layout}", got, expected)

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.images import aligned
 from adv_wrappers.daylight.shift import shift as plain
 from adv_wrappers.daylight.warp import BORDERS
@@ -105,8 +105,8 @@ def trial(device: torch.device) -> None:
             rows = [
                 plain(one[None], *to, border=border, layout="HWF") for one, to in zip(x, moves.tolist(), strict=True)
             ]
-            triton_kernels.check_equal(
+            triton_loader.check_equal(
                 f"shift, {border}", shift(x.to(device), moves.to(device), border).cpu(), torch.cat(rows)
             )
             one = shift(x.to(device), move(2, -1, device), border).cpu()
-            triton_kernels.check_equal(f"one shift, {border}", one[:1], rows[0])
+            triton_loader.check_equal(f"one shift, {border}", one[:1], rows[0])

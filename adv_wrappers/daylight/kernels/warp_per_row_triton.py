@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight import warp as plain
 from adv_wrappers.daylight.images import aligned
 from adv_wrappers.daylight.kernels.shift_triton import inside
@@ -162,4 +162,4 @@ def trial(device: torch.device) -> None:
             )
             maps = [make(m, 9, 84, interpolation) for m in matrices]
             rows = [plain.warp(one[None], at, border, interpolation) for one, at in zip(x, maps, strict=True)]
-            triton_kernels.check_equal(f"warps by row, {border}", got.cpu(), torch.cat(rows))
+            triton_loader.check_equal(f"warps by row, {border}", got.cpu(), torch.cat(rows))

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight import warp as plain
 from adv_wrappers.daylight.images import aligned
 
@@ -133,7 +133,7 @@ def trial(device: torch.device) -> None:
         for border, interpolation in (("zero", "bilinear"), ("reflect", "bilinear"), ("zero", "nearest")):
             at = plain.affine_map(matrix, 9, 34, interpolation)
             expected = plain.warp(x, at, border, interpolation)
-            triton_kernels.check_equal("warp", warp(x.to(device), at, border, interpolation).cpu(), expected)
+            triton_loader.check_equal("warp", warp(x.to(device), at, border, interpolation).cpu(), expected)
         at = plain.affine_map(matrix, 9, 34, "bilinear")
         several = gather(x.to(device), *_gathered(at, "wrap", "bilinear", device), _IMAGES).cpu()
-        triton_kernels.check_equal("several images", several, plain.warp(x, at, "wrap", "bilinear"))
+        triton_loader.check_equal("several images", several, plain.warp(x, at, "wrap", "bilinear"))

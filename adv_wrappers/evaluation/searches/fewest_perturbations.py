@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.attacks.worst_action import WorstAction
+from adv_wrappers.attacks.action_attacks import WorstAction
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import to_victim

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.errors import VictimError
+from adv_wrappers.networks.operations.linear_bounds import Bounds, BoundStep, Choice, Lines, MeanLines, Values
 from adv_wrappers.networks.operations.operation import Elementwise, LayerOperation, Memory, Operation, register
-from adv_wrappers.networks.operations.relaxation import Bounds, BoundStep, Choice, Lines, MeanLines, Values
 
 # overloads, not packets: resolving one at every call costs more than a small layer
 _aten = torch.ops.aten

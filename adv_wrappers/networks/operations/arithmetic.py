@@ -15,9 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers import Normalize
-from adv_wrappers.networks.operations.operation import Elementwise, Memory, Operation
-from adv_wrappers.networks.operations.relaxation import (
+from adv_wrappers.networks.operations.linear_bounds import (
     MIXED,
     Bounds,
     BoundStep,
@@ -27,6 +25,8 @@ from adv_wrappers.networks.operations.relaxation import (
     largest,
     products,
 )
+from adv_wrappers.networks.operations.operation import Elementwise, Memory, Operation
+from adv_wrappers.networks.policy_layers import Normalize
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
+from adv_wrappers.networks.operations.linear_bounds import Bounds, largest
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
-from adv_wrappers.networks.operations.relaxation import Bounds, largest
 
 
 @register

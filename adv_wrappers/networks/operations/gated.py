@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.networks.operations.activations import FromInput, Relaxed
+from adv_wrappers.networks.operations.linear_bounds import Bounds, Choice, Lines
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
-from adv_wrappers.networks.operations.relaxation import Bounds, Choice, Lines
 
 _REACH, _PER_UNIT = 32, 256
 _silu_backward = torch.ops.aten.silu_backward.grad_input

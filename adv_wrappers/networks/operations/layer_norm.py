@@ -38,8 +38,8 @@ from torch.nn import functional
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.operations.activations import CurveStep, Relaxed
 from adv_wrappers.networks.operations.arithmetic import Arithmetic
+from adv_wrappers.networks.operations.linear_bounds import Bounds, BoundStep, Choice, Lines, Values, largest
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, Operation, register
-from adv_wrappers.networks.operations.relaxation import Bounds, BoundStep, Choice, Lines, Values, largest
 from adv_wrappers.networks.operations.stored import StoredLayer, WrittenLayer
 
 Variance = tuple[Tensor, Tensor] | None

@@ -7,14 +7,14 @@ from typing import Any
 
 from torch import nn
 
-from adv_wrappers.networks import layers as layers
+from adv_wrappers.networks import policy_layers as policy_layers
 from adv_wrappers.networks.operations import activations as activations
 from adv_wrappers.networks.operations import batch_norm as batch_norm
 from adv_wrappers.networks.operations import gated as gated
 from adv_wrappers.networks.operations import layer_norm as layer_norm
 from adv_wrappers.networks.operations import linear as linear
+from adv_wrappers.networks.operations import lstm as lstm
 from adv_wrappers.networks.operations import pooling as pooling
-from adv_wrappers.networks.operations import recurrent as recurrent
 from adv_wrappers.networks.operations import s_shaped as s_shaped
 from adv_wrappers.networks.operations import shapes as shapes
 from adv_wrappers.networks.operations.operation import OPERATIONS as OPERATIONS

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.operations.relaxation import MIXED, Bounds, BoundStep, Shape, Total, Values, flat
+from adv_wrappers.networks.operations.linear_bounds import MIXED, Bounds, BoundStep, Shape, Total, Values, flat
 from adv_wrappers.networks.operations.stored import LayerSetting, StoredLayer, WrittenLayer
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from adv_wrappers.networks.operations.linear_bounds import Bounds, BoundStep, Shape, Total, Values, flat, with_opposite
 from adv_wrappers.networks.operations.operation import LayerOperation, register
-from adv_wrappers.networks.operations.relaxation import Bounds, BoundStep, Shape, Total, Values, flat, with_opposite
 
 
 @register

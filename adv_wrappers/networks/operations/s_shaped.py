@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.networks.operations.activations import FromOutput, Relaxed
+from adv_wrappers.networks.operations.linear_bounds import Choice, Lines
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
-from adv_wrappers.networks.operations.relaxation import Choice, Lines
 
 _REACH, _PER_UNIT = 32, 256
 _SIGMOIDS = 2048  # from so many numbers on a tanh is computed as a sigmoid

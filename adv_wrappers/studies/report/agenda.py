@@ -30,11 +30,11 @@ from adv_wrappers.evaluation.applicable_attacks import BEAM, why_no_beam
 from adv_wrappers.evaluation.perturbed_samples import daylight_threats
 from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
+from adv_wrappers.studies.report.advised_training import advised_training, training_step_seconds
 from adv_wrappers.studies.report.choices import CertifiedReturn
 from adv_wrappers.studies.report.eps_search import NO_LOSS, EpsSweep, broken_eps, half_return, strongest_by_eps
 from adv_wrappers.studies.report.film import write_film, write_stills
 from adv_wrappers.studies.report.folder import ReportFolder
-from adv_wrappers.studies.report.hardening import advised_training, training_step_seconds
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges
 from adv_wrappers.studies.report.trials import Trial, TrialPlayer, one_feature
 from adv_wrappers.studies.report.verdict import SOME_LOSS, is_whole

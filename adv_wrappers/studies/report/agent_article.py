@@ -7,8 +7,8 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
+from adv_wrappers.evaluation.confidence_intervals import footnotes
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.evaluation.statistics import footnotes
 from adv_wrappers.studies.report.article import (
     FILMS,
     LARGEST_PICTURES,

@@ -12,6 +12,7 @@ from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.evaluation.confidence_intervals import paired_differences
 from adv_wrappers.evaluation.cost import run_seconds
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
@@ -19,7 +20,6 @@ from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.row import Row
-from adv_wrappers.evaluation.statistics import paired_differences
 from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.studies.report.choices import Untried

@@ -27,8 +27,8 @@ from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.cost import Costs
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.row import Row
+from adv_wrappers.studies.report.advised_training import advised_training
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, write_choices
-from adv_wrappers.studies.report.hardening import advised_training
 from adv_wrappers.studies.report.observation_ranges import observed_ranges
 from adv_wrappers.studies.report.trials import ROOM, TrialPlayer
 from adv_wrappers.studies.run_time import attack_costs, search_step, timed_search
@@ -36,7 +36,7 @@ from adv_wrappers.studies.standing.budgets import StandingBudget, chosen_budget,
 from adv_wrappers.studies.standing.entry import AttackedMean, CertifiedMean, StandingEntry, is_name, read_entry
 from adv_wrappers.studies.suite.attack_lists import entries_that_apply
 from adv_wrappers.studies.suite.entry import AttackSetting, MadeAttack
-from adv_wrappers.studies.suite.untrained import beam
+from adv_wrappers.studies.suite.untrained_attacks import beam
 from adv_wrappers.threats.presets import as_threat, parse_perturbation
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import holding

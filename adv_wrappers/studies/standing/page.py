@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from adv_wrappers.evaluation.statistics import footnotes
-from adv_wrappers.rendering.text_table import grouped
+from adv_wrappers.evaluation.confidence_intervals import footnotes
+from adv_wrappers.rendering.table import grouped
 from adv_wrappers.studies.report.article import Figures, render
 from adv_wrappers.studies.standing.entry import StandingEntry
 from adv_wrappers.studies.standing.measure import ATTACKS

@@ -14,8 +14,8 @@ from adv_wrappers.daylight.daylight import TRANSFORMS
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.applicable_attacks import SLOW_ON_IMAGES, UNTRAINED
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry
-from adv_wrappers.studies.suite.trained import learned_entry, robust_sarsa, transfer
-from adv_wrappers.studies.suite.untrained import (
+from adv_wrappers.studies.suite.trained_attacks import learned_entry, robust_sarsa, transfer
+from adv_wrappers.studies.suite.untrained_attacks import (
     action_model_based,
     beam,
     daylight_entry,

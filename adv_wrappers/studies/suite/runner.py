@@ -30,7 +30,7 @@ from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.studies.suite.attack_lists import LEARNED, chosen_entries, entries_of, some_that_apply
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.studies.suite.report import SuiteReport, close_attacks, strongest_of
-from adv_wrappers.studies.suite.trained import SARSA
+from adv_wrappers.studies.suite.trained_attacks import SARSA
 from adv_wrappers.threats.presets import threat, threat_layers
 from adv_wrappers.training.critic import SMALL, CriticSetting
 from adv_wrappers.training.folder import check_same, describe_settings, described_victim

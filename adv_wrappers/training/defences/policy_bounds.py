@@ -19,8 +19,8 @@ from adv_wrappers.bounds.probabilities import difference_spec, log_probability
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.networks.layers import Normalize
-from adv_wrappers.networks.operations.relaxation import Bounds
+from adv_wrappers.networks.operations.linear_bounds import Bounds
+from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.training.image_policy import ImagePolicy
 from adv_wrappers.victims import Victim
 from adv_wrappers.victims.action_bounds import params_network

@@ -35,7 +35,7 @@ import torch
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.environments.environment import AnyEnvironment, MakeEnv
 from adv_wrappers.registry import Observe
-from adv_wrappers.training.resilience.procedure import (
+from adv_wrappers.training.resilience.measurement import (
     Measurement,
     MeasurementProgress,
     PerturbationLike,
@@ -115,7 +115,7 @@ def resilience(
         terminal: the paper's reward, at the end of an episode, instead of one at every step. It is r_max minus the
             return, instead of minus the victim's reward.
         stop: end the training by the paper's rule, if it is met before ``steps``. It is that of section 5
-            (:mod:`.procedure`). On tasks where attacking always has the highest regret the rule may be met too early.
+            (:mod:`.measurement`). On tasks where attacking always has the highest regret the rule may be met too early.
         transfer: further victims or references that the adversary is tested on, untrained.
         test_seed: seeds the test's episodes instead of ``seed``. They are those of ``evaluate(..., seed=test_seed)``.
         checks: checkpoints of the training that are compared.

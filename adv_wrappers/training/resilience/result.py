@@ -19,7 +19,7 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.rendering.plots import TrainingCurve, plot_histograms, plot_trainings
-from adv_wrappers.rendering.text_table import Tabular, TextTable
+from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.reading import decoding, read_result
 

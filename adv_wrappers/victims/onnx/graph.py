@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.utils.trees import leaves
-from adv_wrappers.victims.onnx.builder import UNIT, Builder, Call, GraphValue, UnknownOperation, nearly, taken
+from adv_wrappers.victims.onnx.node_converter import UNIT, Builder, Call, GraphValue, UnknownOperation, nearly, taken
 from adv_wrappers.victims.onnx.operations import OPERATIONS
 from adv_wrappers.victims.onnx.session import FIRST, WHOLE, OnnxNet, open_session
 

@@ -13,8 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.networks.layers import Clip, Normalize
-from adv_wrappers.victims.onnx.builder import UNIT, Builder, GraphValue, Operator, Sizes, UnknownOperation, row_of
+from adv_wrappers.networks.policy_layers import Clip, Normalize
+from adv_wrappers.victims.onnx.node_converter import (
+    UNIT,
+    Builder,
+    GraphValue,
+    Operator,
+    Sizes,
+    UnknownOperation,
+    row_of,
+)
 
 Calls = Callable[[Builder, Operator], GraphValue | list[GraphValue]]  # of one node
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.networks.layers import Clip
 from adv_wrappers.networks.operations.activations import Relaxed
+from adv_wrappers.networks.operations.linear_bounds import Choice
 from adv_wrappers.networks.operations.lookup import operation_of
-from adv_wrappers.networks.operations.relaxation import Choice
+from adv_wrappers.networks.policy_layers import Clip
 from tests.core.helpers import randn
 
 CURVES = {

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from adv_wrappers.networks.input_gradient import graph_of
-from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
+from adv_wrappers.networks.policy_layers import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 from tests.every_case import every_case
 
 ACT = nn.Tanh()

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.networks.layers import AppendLogStd, Normalize, QuantileMean, TwoLogits
 from adv_wrappers.networks.operations.lookup import operation_of
+from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize, QuantileMean, TwoLogits
 from tests.core.helpers import linear, randn
 
 VECTORS = {

@@ -26,8 +26,8 @@ from adv_wrappers.evaluation.store import Store
 from adv_wrappers.studies.report import agenda, eps_search
 from adv_wrappers.studies.report import observation_ranges as ranges_module
 from adv_wrappers.studies.report import report as report_module
+from adv_wrappers.studies.report.advised_training import advised_training
 from adv_wrappers.studies.report.folder import ReportFolder
-from adv_wrappers.studies.report.hardening import advised_training
 from adv_wrappers.studies.report.report import report
 from adv_wrappers.studies.report.trials import Trial, TrialPlayer
 from adv_wrappers.utils import deadline

@@ -34,7 +34,7 @@ from adv_wrappers.studies.standing.measure import (
     submission_cost,
     what_card_says,
 )
-from adv_wrappers.studies.suite.untrained import beam
+from adv_wrappers.studies.suite.untrained_attacks import beam
 from adv_wrappers.utils.deadline import Deadline
 
 ZOO = Path(adv_wrappers.__file__).parent / "zoo"

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core.training_schedules import LinearSchedule, SmoothSchedule
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.training.agent import AGENT_ALGORITHMS, algorithm_settings, make_agent, train_agent
 from adv_wrappers.training.algorithms import Training
 from adv_wrappers.training.defences.base import langevin_ascent

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.errors import CardError, OutputError
-from adv_wrappers.training.resilience.procedure import HEADER, EpisodeLog, TrainingEpisode
+from adv_wrappers.training.resilience.measurement import HEADER, EpisodeLog, TrainingEpisode
 from tests.every_case import every_case
 
 ROWS = [TrainingEpisode(32, 9.0, 4, 9), TrainingEpisode(64, 0.1 + 0.2, 5, 12), TrainingEpisode(96, -8.5, 3, 8)]

@@ -14,13 +14,13 @@ import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import BudgetError, CardError, SnapshotError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.searches.fewest_perturbations import fewest_perturbations
-from adv_wrappers.training.resilience import procedure as measurement_module
+from adv_wrappers.training.resilience import measurement as measurement_module
 from tests.evaluation.agents import balancing, short, uncopied
 from tests.every_case import every_case
 
 pytest.importorskip("stable_baselines3")
 
-from adv_wrappers.training.resilience.procedure import worst_action_of
+from adv_wrappers.training.resilience.measurement import worst_action_of
 from adv_wrappers.training.resilience.resilience import resilience, robustness
 
 # its environments and agents are functions, which folders cannot tell apart

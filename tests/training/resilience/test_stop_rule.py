@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("stable_baselines3")
 
-from adv_wrappers.training.resilience.procedure import StopRule
+from adv_wrappers.training.resilience.measurement import StopRule
 
 
 def first_stop(episodes: list[tuple[float, float]], r_max: float = 500.0) -> int | None:

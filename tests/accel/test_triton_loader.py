@@ -11,7 +11,7 @@ import warnings
 import pytest
 import torch
 
-from adv_wrappers.accel import triton_kernels
+from adv_wrappers.accel import triton_loader
 from tests.every_case import every_case
 from tests.triton_tools import needs_triton
 
@@ -21,9 +21,9 @@ ON_CUDA = types.SimpleNamespace(is_cuda=True, device=torch.device("cuda:0"))  # 
 
 @pytest.fixture(autouse=True)
 def untried():
-    triton_kernels.trusted.cache_clear()
+    triton_loader.trusted.cache_clear()
     yield
-    triton_kernels.trusted.cache_clear()
+    triton_loader.trusted.cache_clear()
 
 
 @pytest.fixture
@@ -38,23 +38,23 @@ def trials(monkeypatch):
 
     twin.trial = trial
     monkeypatch.setitem(sys.modules, "adv_wrappers.some.file_triton", twin)
-    monkeypatch.delenv(triton_kernels.TRITON_VARIABLE, raising=False)
+    monkeypatch.delenv(triton_loader.TRITON_VARIABLE, raising=False)
     return twin
 
 
 def test_the_processor_has_no_kernels():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert triton_kernels.twin("there.is.no.such", torch.zeros(1)) is None
+        assert triton_loader.twin("there.is.no.such", torch.zeros(1)) is None
 
 
 @needs_triton
 def test_one_trial_a_device(trials):
-    assert triton_kernels.twin("some.file", ON_CUDA) is trials
-    assert triton_kernels.twin("some.file", ON_CUDA) is trials
+    assert triton_loader.twin("some.file", ON_CUDA) is trials
+    assert triton_loader.twin("some.file", ON_CUDA) is trials
     assert trials.tried == [ON_CUDA.device]
     other = types.SimpleNamespace(is_cuda=True, device=torch.device("cuda:1"))
-    assert triton_kernels.twin("some.file", other) is trials
+    assert triton_loader.twin("some.file", other) is trials
     assert trials.tried == [ON_CUDA.device, other.device]
 
 
@@ -63,32 +63,32 @@ def test_one_trial_a_device(trials):
 def test_a_trial_that_fails_warns_once_and_leaves_the_plain_version(trials, fault):
     trials.fault = fault
     with pytest.warns(RuntimeWarning, match=rf"some\.file .* cuda:0.*{type(fault).__name__}: {fault}") as seen:
-        assert triton_kernels.twin("some.file", ON_CUDA) is None
-        assert triton_kernels.twin("some.file", ON_CUDA) is None
+        assert triton_loader.twin("some.file", ON_CUDA) is None
+        assert triton_loader.twin("some.file", ON_CUDA) is None
     assert len(seen) == len(trials.tried) == 1
 
 
 @needs_triton
 def test_a_twin_that_cannot_be_imported_warns_too(monkeypatch):
-    monkeypatch.delenv(triton_kernels.TRITON_VARIABLE, raising=False)
+    monkeypatch.delenv(triton_loader.TRITON_VARIABLE, raising=False)
     with pytest.warns(RuntimeWarning, match="ModuleNotFoundError"):
-        assert triton_kernels.twin("there.is.no.such", ON_CUDA) is None
+        assert triton_loader.twin("there.is.no.such", ON_CUDA) is None
 
 
 def test_without_triton_there_is_nothing_to_warn_of(monkeypatch, trials):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert triton_kernels.twin("some.file", ON_CUDA) is None
+        assert triton_loader.twin("some.file", ON_CUDA) is None
     assert not trials.tried
 
 
 @needs_triton
 def test_the_switch_turns_kernels_off_and_on(monkeypatch, trials):
-    monkeypatch.setenv(triton_kernels.TRITON_VARIABLE, "0")
-    assert triton_kernels.twin("some.file", ON_CUDA) is None and not trials.tried
-    monkeypatch.setenv(triton_kernels.TRITON_VARIABLE, "1")
-    assert triton_kernels.twin("some.file", ON_CUDA) is trials
+    monkeypatch.setenv(triton_loader.TRITON_VARIABLE, "0")
+    assert triton_loader.twin("some.file", ON_CUDA) is None and not trials.tried
+    monkeypatch.setenv(triton_loader.TRITON_VARIABLE, "1")
+    assert triton_loader.twin("some.file", ON_CUDA) is trials
 
 
 @needs_triton
@@ -108,9 +108,9 @@ def test_a_kernel_that_is_wrong_fails_its_trial(monkeypatch, name):
 ])  # fmt: skip
 def test_what_is_not_the_same(got, expected):
     with pytest.raises(AssertionError, match=r"^one (gave|is off)"):
-        triton_kernels.check_equal("one", got, expected, tolerance=0.25)
+        triton_loader.check_equal("one", got, expected, tolerance=0.25)
 
 
 def test_what_is_the_same():
-    triton_kernels.check_equal("one", torch.tensor([1.0, 2.0]), torch.tensor([1.25, 2.0]), tolerance=0.25)
-    triton_kernels.check_equal("none", torch.zeros(0), torch.zeros(0))
+    triton_loader.check_equal("one", torch.tensor([1.0, 2.0]), torch.tensor([1.25, 2.0]), tolerance=0.25)
+    triton_loader.check_equal("none", torch.zeros(0), torch.zeros(0))

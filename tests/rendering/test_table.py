@@ -11,7 +11,7 @@ import re
 import pytest
 from rich.console import Console
 
-from adv_wrappers.rendering.text_table import LEAST_TEXT, TextTable, plain
+from adv_wrappers.rendering.table import LEAST_TEXT, TextTable, plain
 from tests.every_case import every_case
 
 MarkdownIt = pytest.importorskip("markdown_it").MarkdownIt  # which rich brings, but for its oldest releases

@@ -273,7 +273,7 @@ class PrioritizedDQN(DQN):
     Raises:
         ValueRangeError: for exponents out of [0, 1].
 
-    >>> from adv_wrappers.training.dqn import PrioritizedDQN
+    >>> from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
     >>> model = PrioritizedDQN("MlpPolicy", "CartPole-v1", learning_starts=10, seed=0).learn(20)
     >>> model.predict([0.0, 0.0, 0.0, 0.0], deterministic=True)[0].shape
     ()

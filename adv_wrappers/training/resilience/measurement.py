@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.adversaries.timed import Induce, Timed
-from adv_wrappers.attacks.worst_action import WorstAction
+from adv_wrappers.attacks.action_attacks import WorstAction
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.spaces import numbered_as

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers import L2
-from adv_wrappers.certification.local_smoothing import (
+from adv_wrappers.certification.crop import (
     PossibleSmoothedActions,
     ScoreBounds,
     certify_smoothed_actions,

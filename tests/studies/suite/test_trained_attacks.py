@@ -9,11 +9,11 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.studies import AttackSetting, run_suite
-from adv_wrappers.studies.suite import trained
+from adv_wrappers.studies.suite import trained_attacks
 from adv_wrappers.studies.suite.attack_lists import LEARNED, entry_named
 from adv_wrappers.training.folder import read_record
 from tests.evaluation.agents import Film, balancing, watcher
-from tests.studies.suite.test_untrained import brief
+from tests.studies.suite.test_untrained_attacks import brief
 from tests.training.toys import Toy, toy_victim
 
 pytest.importorskip("stable_baselines3")
@@ -26,7 +26,7 @@ NEW = ["timed-max-diff", "transfer", "pa-ad-action", "induce"]
 @pytest.fixture(autouse=True)
 def short_imitations(monkeypatch):
     """What a surrogate learns is tested with imitations."""
-    monkeypatch.setattr(trained, "imitate", functools.partial(adv.imitate, epochs=2))
+    monkeypatch.setattr(trained_attacks, "imitate", functools.partial(adv.imitate, epochs=2))
 
 
 @pytest.mark.slow

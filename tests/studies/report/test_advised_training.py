@@ -11,8 +11,8 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.environments.environment import json_value
+from adv_wrappers.studies.report.advised_training import advised_training, training_step_seconds
 from adv_wrappers.studies.report.choices import ReportChoices, write_choices
-from adv_wrappers.studies.report.hardening import advised_training, training_step_seconds
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.victims.victim import Victim
 from tests.every_case import every_case

@@ -130,7 +130,7 @@ def certify_smoothed_actions(
         ValueRangeError: for numbers out of range; where the least return is not known; and for episodes without a limit
             of steps, unless ``exact``.
 
-    >>> from adv_wrappers.certification.local_smoothing import certify_smoothed_actions
+    >>> from adv_wrappers.certification.crop import certify_smoothed_actions
     >>> found = certify_smoothed_actions(
     ...     "smoothed:zoo:cartpole-dqn?sigma=0.05&vote=1000", "CartPole-v1", [0.0, 0.005], episodes=1, samples=400,
     ...     max_nodes=300,
@@ -246,7 +246,7 @@ def possible_within(low: Tensor, high: Tensor, length: float, error: float) -> T
         Bool ``[B, A]``; at least one action of a row is possible.
 
     >>> import torch
-    >>> from adv_wrappers.certification.local_smoothing import possible_within
+    >>> from adv_wrappers.certification.crop import possible_within
     >>> scores = torch.tensor([[0.8, 0.2]], dtype=torch.float64)  # their normal quantiles are 1.68 apart
     >>> [possible_within(scores, scores, length, 0.0).tolist() for length in (0.84, 0.85)]
     [[[True, False]], [[True, True]]]

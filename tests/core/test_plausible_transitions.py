@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.core.plausible import LastShown, Plausible, action_vectors
+from adv_wrappers.core.plausible_transitions import LastShown, Plausible, action_vectors
 from adv_wrappers.core.temporal_coupling import Coupled, LastChange
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError, CardError

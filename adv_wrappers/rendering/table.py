@@ -46,7 +46,7 @@ class TextTable:
         by_importance: heads of columns, from what matters most, which always stays. Those that are not among them
             matter less, from left to right.
 
-    >>> from adv_wrappers.rendering.text_table import TextTable
+    >>> from adv_wrappers.rendering.table import TextTable
     >>> table = TextTable("", ("threat", "return", "median"), (("noise:eps=0.1", "436.2", "500.0"),))
     >>> table.fitted(30).columns
     ('threat', 'return')

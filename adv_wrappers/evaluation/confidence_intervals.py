@@ -46,7 +46,7 @@ def mean_interval(values: Returns, level: float = 0.95) -> tuple[float, float]:
     Raises:
         ValueRangeError: if there is no value, one is not finite, or ``level`` is out of range.
 
-    >>> from adv_wrappers.evaluation.statistics import mean_interval
+    >>> from adv_wrappers.evaluation.confidence_intervals import mean_interval
     >>> mean_interval([1.0, 1.0, 1.0])
     (1.0, 1.0)
     >>> low, high = mean_interval([1.0, 2.0, 3.0, 4.0, 5.0])  # 3 +- 2.776 standard errors
@@ -140,7 +140,7 @@ def caveat(values: Returns) -> str | None:
     Below ``LEAST_EPISODES`` returns, or where all but ``FEW`` are equal, what the mean depends on may not have been
     seen at all.
 
-    >>> from adv_wrappers.evaluation.statistics import caveat
+    >>> from adv_wrappers.evaluation.confidence_intervals import caveat
     >>> caveat([500.0] * 10)
     'all 10 returns are equal: 10 episodes miss an event of 1 in 20 in 60% of the runs'
     >>> caveat([float(i) for i in range(10)]) is None
@@ -313,7 +313,7 @@ def episodes_needed(differences: Returns, power: float = POWER, level: float = 0
     Raises:
         ValueRangeError: for fewer than two differences, some that are not finite, and probabilities out of range.
 
-    >>> from adv_wrappers.evaluation.statistics import episodes_needed
+    >>> from adv_wrappers.evaluation.confidence_intervals import episodes_needed
     >>> episodes_needed([-1.0, 0.0, 1.0, 2.0])  # a mean of 0.5 and a deviation of 1.29: 2.6 times the mean
     55
     >>> episodes_needed([1.0, 1.0]), episodes_needed([-1.0, 1.0])
