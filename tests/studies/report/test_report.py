@@ -163,7 +163,6 @@ def test_noise_is_first_and_stronger_attacks_move_the_sweep_down(
     assert "(noise, fgsm)" in made.verdict.sentence and "rests on 5 episodes" in made.verdict.sentence
 
 
-@pytest.mark.usefixtures("few_details")
 def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
