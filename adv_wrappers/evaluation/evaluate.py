@@ -238,6 +238,7 @@ class _KeptRows:
         self._failed = dict[int, str]()
         self._unstored = list[PlayedCell]()
         self._unwritten: OutputError | None = None
+        self._written: Report | None = None  # with all rows so far
         self._store: Store | None = None
         self._keys = list[str]()
         if folder is not None:
@@ -265,6 +266,7 @@ class _KeptRows:
         self._keep(i, None, None, f"{type(error).__name__}: {error}", 0.0)
 
     def _keep(self, i: int, about: Any, row: Row | None, error: str | None, seconds: float) -> None:
+        self._written = None
         if self._store is not None:
             name = self.evaluator.stacks[i].name
             self._unstored.append(PlayedCell(self._keys[i], name, about, row, error, seconds, ""))
@@ -272,8 +274,8 @@ class _KeptRows:
 
     def write(self) -> Report | None:
         """Write what is not stored yet, and the report of the rows, which is returned, once there is the first."""
-        if self._store is None or self.folder is None:
-            return None
+        if self._store is None or self.folder is None or self._written is not None:
+            return self._written
         self._unwritten = None
         try:
             if self._unstored:
@@ -288,6 +290,8 @@ class _KeptRows:
             report.to_json(self.folder / "report.json")
         except OutputError as error:
             self._unwritten = error
+        if self._unwritten is None:
+            self._written = report
         return report
 
     def _report(self) -> Report:
