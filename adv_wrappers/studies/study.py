@@ -7,13 +7,15 @@ play, and the same call goes on after an interruption: the rule names the same c
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from adv_wrappers.errors import ValueRangeError, WorkerError
+from adv_wrappers.evaluation.executor import Executor
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.store import Store
-from adv_wrappers.studies.cell_player import CellExecutor
+from adv_wrappers.studies.cell_player import CellExecutor, opened_executor
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.studies.plan_cells import expand
 from adv_wrappers.studies.runner import RunProgress, run
@@ -68,20 +70,24 @@ def play_study(
     """
     deadline = Deadline(None if minutes is None else 60 * minutes)
     rows, played = dict[str, Row](), set[str]()  # both by key of the cell, and of those without a row too
-    while not deadline.passed and (plan := study.next([*rows.values()])) is not None:
-        cells = expand(plan, victims)
-        keys = [cell.key for cell in cells.cells]
-        if played >= set(keys):
-            raise ValueRangeError(f"{type(study).__name__}.next must name a new cell, or return None: all were played")
+    with contextlib.ExitStack() as opened:
+        if not isinstance(workers, Executor):  # open for all plans: environments and processes take long to make
+            workers = opened.enter_context(opened_executor(workers, victims))
+        while not deadline.passed and (plan := study.next([*rows.values()])) is not None:
+            cells = expand(plan, victims)
+            keys = [cell.key for cell in cells.cells]
+            if played >= set(keys):
+                rule = f"{type(study).__name__}.next must name a new cell, or return None"
+                raise ValueRangeError(f"{rule}: all were played")
 
-        # what the store does not hold is played
-        summary = run(cells, store, workers, victims=victims, progress=progress)
-        found = store.found(keys)
-        without = [cell for cell in cells.cells if cell.key not in found]
-        for cell, (name, error) in zip(without, summary.failed.items(), strict=True):  # both in the order of the plan
-            if failed is None:
-                raise WorkerError(f"{type(study).__name__} has no row of {name}: {error}")
-            failed(cell.name, error)
-        rows |= {key: found[key] for key in keys if key in found and key not in rows}
-        played.update(keys)
+            # what the store does not hold is played
+            summary = run(cells, store, workers, victims=victims, progress=progress)
+            found = store.found(keys)
+            without = [cell for cell in cells.cells if cell.key not in found]
+            for cell, (name, error) in zip(without, summary.failed.items(), strict=True):  # both in the plan's order
+                if failed is None:
+                    raise WorkerError(f"{type(study).__name__} has no row of {name}: {error}")
+                failed(cell.name, error)
+            rows |= {key: found[key] for key in keys if key in found and key not in rows}
+            played.update(keys)
     return study.conclusion([*rows.values()])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from adv_wrappers.errors import ValueRangeError, WorkerError
+from adv_wrappers.evaluation import player
 from adv_wrappers.evaluation.player import Player
 from adv_wrappers.studies import Plan, Store, play_study
 from tests.studies.test_runner import DQN, SHORT, failing
@@ -46,6 +47,14 @@ def test_each_plan_follows_from_the_rows_before(tmp_path, blocks):
         assert threats[0] == "none" and len(threats) == 4 and eps[0] == 0.1 and len(set(eps)) == 3
         assert all(two in (one / 2, one * 1.5) for one, two in itertools.pairwise(eps))
         assert len(store) == 4 and len(blocks) == 4, "the run without a threat is shared"
+
+
+def test_environments_stay_open_between_plans(monkeypatch):
+    made, side_by_side = [], player.side_by_side
+    monkeypatch.setattr(player, "side_by_side", lambda *given: made.append(given) or side_by_side(*given))
+    with Store(":memory:") as store:
+        assert len(play_study(Bisection(), store, progress=lambda *_: None)[0]) == 4
+    assert len(made) == 3 + 1, "each of three plans is checked in one, and all are played in another"
 
 
 def test_a_stopped_study_goes_on(tmp_path, blocks):
