@@ -111,6 +111,10 @@ def make_folder(folder: Path) -> bool:
     try:
         missing = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        if os.path.lexists(error.filename):  # a file
+            raise _unwritable(folder, error) from error
+        return make_folder(folder)  # it was there, and another process took it away before it was looked at
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         raise _unwritable(folder, error) from error
     return missing

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ import adv_wrappers as adv
 from adv_wrappers import studies
 from adv_wrappers.errors import OutputError
 from adv_wrappers.training import critic
-from adv_wrappers.utils.files import held, holding, probe, probe_file, write
+from adv_wrappers.utils.files import held, holding, make_folder, probe, probe_file, write
 from tests.every_case import every_case
 from tests.processes import context, python
 
@@ -94,6 +96,19 @@ def test_a_place_that_is_no_folder(tmp_path: Path, call) -> None:
     with pytest.raises(OutputError, match=r"cannot write .*file.*: (file exists|not a directory)"):
         call(tmp_path / "file" / "under" if call is probe else tmp_path / "file")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_that_another_process_takes_away_while_it_is_made(tmp_path: Path, monkeypatch) -> None:
+    mkdir, found = os.mkdir, list[Any]()
+
+    def there_for_a_moment(path: Any, *more: Any) -> None:
+        found.append(path)
+        if len(found) == 1:
+            raise FileExistsError(errno.EEXIST, "File exists", str(path))
+        mkdir(path, *more)
+
+    monkeypatch.setattr(os, "mkdir", there_for_a_moment)
+    assert make_folder(tmp_path / "o") and (tmp_path / "o").is_dir() and len(found) == 2
 
 
 @pytest.mark.parametrize("bytes_", [0, 1000])
