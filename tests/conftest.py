@@ -24,8 +24,6 @@ if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 2**31
 # Importing torch takes seconds: workers are forked from the process that has done so. tests/utils/test_processes.py
 # has workers that are spawned, as they are outside of the tests.
 workers.START_METHOD = context.get_start_method()
-# Without a display MuJoCo's renderer fails half made, and again when it is collected, within any other test.
-os.environ.setdefault("MUJOCO_GL", "disable")
 # How far a command is, is told every ten seconds: what a test reads of its output would depend on who else computes.
 pace.EVERY_S = 3600.0
 
