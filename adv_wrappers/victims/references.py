@@ -16,6 +16,7 @@ import torch
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import VictimError
 from adv_wrappers.registry import VICTIM_FILES, WITH_SPACES, written_references
+from adv_wrappers.utils.limits import either
 from adv_wrappers.utils.reading import check_max_bytes
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.victims.card import load_card
@@ -223,10 +224,16 @@ def load_victim(
         return _LOADERS[kind](ref, rest, how)
     if isinstance(ref, str) and Path(ref).suffix == ".zip":
         raise VictimError(f"a victim in a zip of Stable-Baselines3 is sb3:FILE.zip: did you mean sb3:{ref}?")
-    written = written_references(WITH_SPACES, quote="'")
+    without = [kind for kind, files in VICTIM_FILES.items() if not files.spaces]
+    meant = [kind for kind in without if isinstance(ref, str) and Path(ref).suffix == VICTIM_FILES[kind].ends]
+    hint = f"; in the zoo: {', '.join(zoo_names()) or 'none'}"
+    if meant:
+        file = rest or ref
+        hint = f": did you mean {meant[0]}:{file}, as commands take it, or from_{meant[0]}({file!r}, ...) in Python?"
+    written, more = written_references(WITH_SPACES, quote="'"), either(VICTIM_FILES[kind].written for kind in without)
     raise VictimError(
-        f"a victim is {written} (in Python also what from_sb3 and from_module "
-        f"make), got {ref!r:.80}; in the zoo: {', '.join(zoo_names()) or 'none'}"
+        f"a victim is {written}; commands that play ENV also take {more}, Python what from_sb3, from_module, from_onnx "
+        f"and from_torchscript make; got {ref!r:.80}{hint}"
     )
 
 

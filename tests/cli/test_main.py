@@ -38,7 +38,11 @@ def invoke(*words: str):
         (
             [*EVALUATE[:2], "--victim", "nobody"],
             "a victim is 'zoo:NAME', 'card:FOLDER', 'hub:user/name@revision', 'sb3:FILE.zip', 'rllib:FOLDER', "
-            "'rsl_rl:FILE.pt' or 'rl_games:FILE.pth'",
+            "'rsl_rl:FILE.pt' or 'rl_games:FILE.pth'; commands that play ENV also take onnx:FILE or torchscript:FILE",
+        ),
+        (
+            ["robot", "Hopper-v5", "--victim", "onx:walk.onnx"],
+            "did you mean onnx:walk.onnx, as commands take it, or from_onnx('walk.onnx', ...) in Python?",
         ),
         ([*SUITE, "--eps", "-1"], "--eps must be a finite number from 0"),
         ([*SUITE, "--eps", "1", "--scale", "victim"], "--scale victim needs a victim with a unit of its own"),
