@@ -8,8 +8,8 @@ first are combined, each at half of what does it alone (:class:`Combination`).
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -213,6 +213,8 @@ class DisturbanceMargin:
             more = "; more was not tried yet" if self.next is not None else ", the largest"
             return f"{one.name}: bears {one.size(self.points[-1][0])}{more}"
         harmless = f"harmless up to {one.size(self.safe)}" if self.safe else "none that was played is harmless"
+        if self.next is not None:
+            return f"{one.name}: breaks it at {one.size(self.breaks)}, {harmless}; less was not tried yet"
         return f"{one.name}: breaks it from {one.size(self.breaks)} on, {harmless}"
 
 
@@ -376,6 +378,7 @@ class RobotReport:
         combinations: of several that were played, the worst first.
         clean: the row without any.
         left_out: why the others were not played, by their names.
+        unfinished: what more time would play: magnitudes that come next, and disturbances that were not begun.
     """
 
     page: Path
@@ -384,6 +387,15 @@ class RobotReport:
     combinations: tuple[Combination, ...]
     clean: Row
     left_out: Mapping[str, str]
+    unfinished: tuple[str, ...] = ()
+
+    @property
+    def reasons(self) -> dict[str, list[str]]:
+        """By the reason, the names of what was not played."""
+        found = dict[str, list[str]]()
+        for name, reason in self.left_out.items():
+            found.setdefault(reason, []).append(name)
+        return found
 
     @property
     def worst(self) -> tuple[str, str, Row] | None:
@@ -401,7 +413,11 @@ class RobotReport:
         return None
 
     def __str__(self) -> str:
-        return "\n".join([self.sentence, *(f"- {margin}" for margin in self.margins), f"the page: {self.page}"])
+        lines = [self.sentence, *(f"- {margin}" for margin in self.margins)]
+        lines += [f"not tried: {', '.join(names)}: {reason}" for reason, names in self.reasons.items()]
+        if self.unfinished:
+            lines.append(f"not finished, more minutes play: {'; '.join(self.unfinished)}")
+        return "\n".join([*lines, f"the page: {self.page}"])
 
 
 @checked
@@ -492,7 +508,10 @@ def robot_report(
     clean, margins = next(iter(known.values())), [margin for margin in ended if not margin.error]
     left_out |= {margin.disturbance.name: margin.error for margin in ended if margin.error}
     sentence = _sentence(study, clean, margins, combined)
-    found = RobotReport(page, sentence, tuple(margins), tuple(combined), clean, left_out)
+    played = {one.disturbance.name for one in margins}
+    unfinished = [f"{one.disturbance.name}, of {one.disturbance.size(one.next)}" for one in margins if one.next]
+    unfinished += [one.name for one in study.table if one.name not in played | left_out.keys()]
+    found = RobotReport(page, sentence, tuple(margins), tuple(combined), clean, left_out, tuple(unfinished))
     about = [name, str(environment), f"{episodes} episodes each, seed {seed}"]
     film = list[Part]()
     if (worst := found.worst) is not None:
@@ -523,13 +542,20 @@ def _robot_of(env: AnyEnv, sensors: Mapping[str, Any] | None, body: str | None) 
     """What there is to know of a robot before anything is played."""
     inner: Any = env.unwrapped
     known: PhysicalParameters | None = None
-    with contextlib.suppress(SpaceError):  # what needs parameters is left out, with this very reason
+    try:
         known = parameters_of(env)
+    except SpaceError:  # what needs parameters is left out, with this very reason
+        if getattr(inner, "physical_parameters", None):  # but a list of its own that is wrong is a mistake
+            raise
     names, servos = () if known is None else known.space.names, known is not None and known.servos
     parts = {
         group: [n.partition(".")[2] for n in names if n.startswith(f"{group}.")] for group in ("load", "frictionloss")
     }
     controller = [name for name in names if name.startswith("controller.stiffness")]
+    if body is not None and body not in parts["load"]:
+        raise ValueRangeError(
+            f"there is no body {body!r} to push and load: {', '.join(parts['load']) or 'none is known'}"
+        )
     [features, *_] = env.observation_space.shape or (0,)
     return _Robot(
         step=float(getattr(inner, "dt", None) or 1 / env.metadata.get("render_fps", 1 / _USUAL_STEP)),
@@ -538,20 +564,29 @@ def _robot_of(env: AnyEnv, sensors: Mapping[str, Any] | None, body: str | None) 
         body=body or next(iter(parts["load"]), "?"),
         joints=parts["frictionloss"],
         features=features,
-        sensors=_sensors(getattr(inner, "sensors", None) if sensors is None else sensors, features),
+        sensors=_sensors(sensors, features) if sensors is not None else _sensors(_own_sensors(inner), features),
         weaker="torque" if any(n.startswith("torque.") for n in names) else "" if servos else "gain",
         stiffness=controller[0] if controller else "gain" if servos else "",
     )
 
 
-def _sensors(given: Mapping[str, Any] | None, features: int) -> dict[str, tuple[int, int, float]]:
-    """Where sensors stand: those that have a name here.
+def _own_sensors(inner: Any) -> dict[str, Any]:
+    """The sensors that an environment lists and that are known here; it may list others."""
+    listed = getattr(inner, "sensors", None) or {}
+    return {name: place for name, place in listed.items() if name in _SENSORS}
+
+
+def _sensors(given: Mapping[str, Any], features: int) -> dict[str, tuple[int, int, float]]:
+    """Where sensors stand.
 
     Raises:
-        ValueRangeError: for places that an observation does not have.
+        ValueRangeError: for a name that is not known, for places that an observation does not have or that two
+            sensors share, and for a factor of 0.
     """
     found = dict[str, tuple[int, int, float]]()
-    for name, place in (given or {}).items():
+    for name, place in given.items():
+        if name not in _SENSORS:
+            raise ValueRangeError(f"there is no sensor {name!r}: known are {', '.join(_SENSORS)}")
         parts = place.split(":") if isinstance(place, str) else place
         try:
             first, end, factor = (*parts, 1.0)[:3]
@@ -560,9 +595,16 @@ def _sensors(given: Mapping[str, Any] | None, features: int) -> dict[str, tuple[
             raise ValueRangeError(
                 f"sensors are places such as gyro=3:6 or gyro=0:3:0.25, got {name}={place!r:.40}"
             ) from error
-        if not 0 <= found[name][0] < found[name][1] <= features:
-            raise ValueRangeError(f"the sensor {name} stands at {place!r:.40}, an observation has {features} numbers")
-    return {name: place for name, place in found.items() if name in _SENSORS}
+        first, end, factor = found[name]
+        if not 0 <= first < end <= features:
+            within = f"first:end with 0 <= first < end <= {features}, the numbers of an observation"
+            raise ValueRangeError(f"the sensor {name} stands at {within}; got {place!r:.40}")
+        if not (math.isfinite(factor) and factor):
+            raise ValueRangeError(f"the factor of the sensor {name} is what its unit is multiplied by, got {factor:g}")
+    for (one, a), (other, b) in itertools.combinations(found.items(), 2):
+        if a[0] < b[1] and b[0] < a[1]:
+            raise ValueRangeError(f"the sensors {one} ({a[0]}:{a[1]}) and {other} ({b[0]}:{b[1]}) share numbers")
+    return found
 
 
 def _offered(table: Sequence[Disturbance], env: AnyEnv) -> tuple[list[Disturbance], dict[str, str]]:
@@ -635,12 +677,7 @@ def _article(
     found: RobotReport, study: RobotStudy, film: Sequence[Part], about: Sequence[str], command: str | None
 ) -> Article:
     broken = [one for one in found.margins if one.breaks is not None][:_MOST_CHARTS]
-    played = {one.disturbance.name for one in found.margins}
-    missing = [f"{one.disturbance.name}, of {one.disturbance.size(one.next)}" for one in found.margins if one.next]
-    missing += [one.name for one in study.table if one.name not in played | found.left_out.keys()]
-    reasons = dict[str, list[str]]()
-    for name, reason in found.left_out.items():
-        reasons.setdefault(reason, []).append(name)
+    missing, reasons = found.unfinished, found.reasons
     how = (
         "A rate breaks where half of the episodes fail, another metric where half of it is lost. The least magnitude "
         "that does it is found by bisection, which takes more for worse: the curves show what was played. Margins are "
@@ -683,6 +720,7 @@ def _margins(margins: Sequence[DisturbanceMargin]) -> Table:
     for one in margins:
         what, breaks, open_ = one.disturbance, one.breaks, one.next is not None
         where = "more was not tried yet" if breaks is None and open_ else "" if breaks is None else what.size(breaks)
+        where = f"at most {where}" if breaks is not None and open_ else where
         cells: list[Cell] = [what.size(one.safe) if one.safe else DASH, where or DASH]
         low, high = (100 * m / what.most for m in (one.safe, one.safe if breaks is None else breaks))
         bar, tone = MeanWithInterval(high, low, high, None), _TONES.get((breaks is None, open_), "attack")

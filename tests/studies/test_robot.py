@@ -71,7 +71,13 @@ class Shown(Beam):
         return np.full((60, 120, self.colours), int(50 * self.weighed), np.uint8)
 
 
-for name, made in (("Beam-v0", Beam), ("Shown-v0", Shown)):
+class Misnamed(Beam):
+    """Its parameter is an attribute that it does not have."""
+
+    physical_parameters: ClassVar[dict[str, str]] = {"mass": "weight"}
+
+
+for name, made in (("Beam-v0", Beam), ("Shown-v0", Shown), ("Misnamed-v0", Misnamed)):
     if name not in gym.registry:
         gym.register(name, made)
 
@@ -110,6 +116,8 @@ def test_margins_are_sorted_by_their_share_of_the_largest():
     with Store(":memory:") as store:
         margins, _ = played(study(NOTHING, HEAVY, LATE), store)
     assert [one.disturbance for one in margins] == [LATE, HEAVY, NOTHING]
+    halfway = replace(margins[1], next=60.0, breaks=75.0, safe=50.0)
+    assert str(halfway) == "load: breaks it at 75%, harmless up to 50%; less was not tried yet"
 
 
 def test_two_disturbances_break_together_what_each_leaves_standing():
@@ -197,6 +205,8 @@ def test_the_run_without_a_disturbance_is_played_whatever_was_spent_before(tmp_p
     monkeypatch.setattr("adv_wrappers.utils.deadline.clock", lambda: next(times, 2000.0))
     found = robot_report(SAME, "Beam-v0", out=tmp_path, episodes=2)
     assert found.clean.episodes == 2 and len(found.margins) == 1
+    words = str(found)
+    assert "not finished, more minutes play: " in words and "late actions" in words and "not tried: " in words
 
 
 def test_a_film_of_the_worst_beside_the_run_without_it(tmp_path, monkeypatch):
@@ -236,7 +246,13 @@ def test_a_disturbance_whose_simulation_diverges_is_left_out(tmp_path, monkeypat
     ("given", "error", "words"),
     [
         ({"sensors": {"gyro": "1-2"}}, ValueRangeError, "sensors are places such as gyro=3:6"),
-        ({"sensors": {"gyro": (1, 3)}}, ValueRangeError, "gyro stands at .* an observation has 2 numbers"),
+        ({"sensors": {"gyro": (1, 3)}}, ValueRangeError, "gyro stands at first:end with .* <= 2, .* got .1, 3"),
+        ({"sensors": {"gyro": "2:1"}}, ValueRangeError, "gyro stands at first:end with 0 <= first < end"),
+        ({"sensors": {"gyro": "0:1:0"}}, ValueRangeError, "the factor of the sensor gyro .* got 0"),
+        ({"sensors": {"gyroscope": "0:1"}}, ValueRangeError, "no sensor 'gyroscope': known are velocity, gyro"),
+        ({"sensors": {"gyro": "0:2", "joints": "1:2"}}, ValueRangeError, r"gyro \(0:2\) and joints \(1:2\) share"),
+        ({"body": "torso"}, ValueRangeError, "no body 'torso' to push and load: none is known"),
+        ({"env": "Misnamed-v0"}, SpaceError, "Misnamed lists .* as its attribute .weight., got None"),
         ({"env": Beam}, SpaceError, "register Beam"),
         ({"metric": "what:ever"}, ValueRangeError, "metrics are made by"),
     ],
