@@ -180,6 +180,7 @@ def test_lazy_layers_need_their_weights():
     assert torch.equal(adv.from_module(net, SEEN, TWO, "logits").params(X), net(X))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of modules that the compiler imports
 def test_a_compiled_module_may_be_live():
     net = _mlp().eval()
     victim = adv.from_module(torch.compile(net), gym.make("CartPole-v1").observation_space, TWO, "logits", live=True)
