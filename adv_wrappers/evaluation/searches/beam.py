@@ -669,7 +669,8 @@ class BeamSearch:
         origin, total = np.array([state.group for state in states]), np.array([state.node.total for state in states])
         hopeful = np.stack([state.groups for state in states]) & one.hopeful(total)
         seen = self.episodes.batch([state.node.observation for state in states])
-        parts = [np.asarray(leaf, np.float64).reshape(len(states), -1) for leaf in trees.leaves(seen)]
+        numbers = [leaf for leaf in trees.leaves(seen) if isinstance(leaf, np.ndarray)]  # texts have no distance
+        parts = [leaf.astype(np.float64).reshape(len(states), -1) for leaf in numbers]
         ranked = RankedStates(np.array([promise for _, promise in children]), np.concatenate(parts, 1))
         kept = list[BeamState]()
         for group in range(self.groups):

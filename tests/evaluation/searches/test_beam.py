@@ -101,10 +101,12 @@ def test_integers(quantize, eps):
 class Parts(gym.ObservationWrapper):
     """A walk whose place and time are parts of their own, beside a choice."""
 
-    observation_space = spaces.Dict(east=box(1), north=box(1), time=box(1), room=spaces.Discrete(3))
+    observation_space = spaces.Dict(
+        east=box(1), north=box(1), time=box(1), room=spaces.Discrete(3), said=spaces.Text(9)
+    )
 
     def observation(self, observation):
-        return {**dict(zip(("east", "north", "time"), observation[:, None], strict=True)), "room": 2}
+        return {**dict(zip(("east", "north", "time"), observation[:, None], strict=True)), "room": 2, "said": "on"}
 
 
 def parts_net(kind):
