@@ -137,8 +137,11 @@ CellExecutor = Executor[PlanCell, PlayedCell]
 
 
 @contextlib.contextmanager
-def opened_executor(workers: int, victims: Mapping[str, Victim] | None = None) -> Iterator[CellExecutor]:
-    """This process for one worker, else so many others."""
+def opened_executor(workers: int | CellExecutor, victims: Mapping[str, Victim] | None = None) -> Iterator[CellExecutor]:
+    """This process for one worker, else so many others; an executor is handed on, which the caller closes."""
+    if isinstance(workers, Executor):
+        yield workers
+        return
     setup = CellPlayerSetup(dict(victims or {}), os.getcwd())
     if workers == 1:
         with closing(setup.open()) as player:

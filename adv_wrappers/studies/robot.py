@@ -271,11 +271,10 @@ class RobotStudy:
             return None
         open_ = [one for one in (self._margin(each, rows) for each in self.table) if one.next is not None]
         coarse = [one for one in open_ if len(one.points) < _COARSE and not one.disturbance.last]
+        coarse.sort(key=lambda one: len(one.points))
         fine = sorted(open_, key=lambda one: (one.disturbance.last, one.share))
-        threats = [one.disturbance.threat(one.next or 0.0) for one in sorted(coarse, key=lambda one: len(one.points))]
-        if not coarse:
-            combined = [one.threat for one in self.combinations(rows) if self._is_open(one)]
-            threats = combined + [one.disturbance.threat(one.next or 0.0) for one in fine]
+        threats = [one.threat for one in self.combinations(rows) if self._is_open(one)]  # none before the coarse
+        threats += [one.disturbance.threat(one.next or 0.0) for one in coarse or fine]
         return Plan((replace(self.plan.grids[0], threats=tuple(threats[: self.at_once])),)) if threats else None
 
     def conclusion(self, rows: Sequence[Row]) -> tuple[list[DisturbanceMargin], list[Combination]]:
@@ -564,7 +563,7 @@ def _robot_of(env: AnyEnv, sensors: Mapping[str, Any] | None, body: str | None) 
         body=body or next(iter(parts["load"]), "?"),
         joints=parts["frictionloss"],
         features=features,
-        sensors=_sensors(sensors, features) if sensors is not None else _sensors(_own_sensors(inner), features),
+        sensors=_sensors(_own_sensors(inner) if sensors is None else sensors, features),
         weaker="torque" if any(n.startswith("torque.") for n in names) else "" if servos else "gain",
         stiffness=controller[0] if controller else "gain" if servos else "",
     )
@@ -589,18 +588,17 @@ def _sensors(given: Mapping[str, Any], features: int) -> dict[str, tuple[int, in
             raise ValueRangeError(f"there is no sensor {name!r}: known are {', '.join(_SENSORS)}")
         parts = place.split(":") if isinstance(place, str) else place
         try:
-            first, end, factor = (*parts, 1.0)[:3]
-            found[name] = int(first), int(end), float(factor)
+            first, end, factor = (kind(part) for kind, part in zip((int, int, float), (*parts, 1.0), strict=False))
         except (TypeError, ValueError) as error:
             raise ValueRangeError(
                 f"sensors are places such as gyro=3:6 or gyro=0:3:0.25, got {name}={place!r:.40}"
             ) from error
-        first, end, factor = found[name]
         if not 0 <= first < end <= features:
             within = f"first:end with 0 <= first < end <= {features}, the numbers of an observation"
             raise ValueRangeError(f"the sensor {name} stands at {within}; got {place!r:.40}")
         if not (math.isfinite(factor) and factor):
             raise ValueRangeError(f"the factor of the sensor {name} is what its unit is multiplied by, got {factor:g}")
+        found[name] = first, end, factor
     for (one, a), (other, b) in itertools.combinations(found.items(), 2):
         if a[0] < b[1] and b[0] < a[1]:
             raise ValueRangeError(f"the sensors {one} ({a[0]}:{a[1]}) and {other} ({b[0]}:{b[1]}) share numbers")
@@ -719,9 +717,11 @@ def _margins(margins: Sequence[DisturbanceMargin]) -> Table:
     lines = list[TableLine]()
     for one in margins:
         what, breaks, open_ = one.disturbance, one.breaks, one.next is not None
-        where = "more was not tried yet" if breaks is None and open_ else "" if breaks is None else what.size(breaks)
-        where = f"at most {where}" if breaks is not None and open_ else where
-        cells: list[Cell] = [what.size(one.safe) if one.safe else DASH, where or DASH]
+        if breaks is None:
+            where = "more was not tried yet" if open_ else DASH
+        else:
+            where = f"at most {what.size(breaks)}" if open_ else what.size(breaks)
+        cells: list[Cell] = [what.size(one.safe) if one.safe else DASH, where]
         low, high = (100 * m / what.most for m in (one.safe, one.safe if breaks is None else breaks))
         bar, tone = MeanWithInterval(high, low, high, None), _TONES.get((breaks is None, open_), "attack")
         lines.append(TableLine(what.name, [*cells, what.size(what.most)], bar=bar, tone=tone))

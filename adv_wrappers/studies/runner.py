@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from adv_wrappers.environments.environment import environment_text
 from adv_wrappers.errors import WorkerError
-from adv_wrappers.evaluation.executor import Executor, Played
+from adv_wrappers.evaluation.executor import Played
 from adv_wrappers.evaluation.store import PlayedCell, Store
 from adv_wrappers.studies.cell_player import CellExecutor, opened_executor
 from adv_wrappers.studies.plan import Plan
@@ -87,9 +87,8 @@ def run(
     with contextlib.ExitStack() as opened:
         if progress is None:
             progress = cell_progress(opened.enter_context(progress_lines()))
-        if not isinstance(workers, Executor):
-            workers = opened.enter_context(opened_executor(workers, victims))
-        return _Run(cells, store, workers, progress, began).play()
+        executor = opened.enter_context(opened_executor(workers, victims))
+        return _Run(cells, store, executor, progress, began).play()
 
 
 def cell_progress(move: Move) -> RunProgress:

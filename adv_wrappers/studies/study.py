@@ -7,12 +7,10 @@ play, and the same call goes on after an interruption: the rule names the same c
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from adv_wrappers.errors import ValueRangeError, WorkerError
-from adv_wrappers.evaluation.executor import Executor
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.studies.cell_player import CellExecutor, opened_executor
@@ -70,9 +68,7 @@ def play_study(
     """
     deadline = Deadline(None if minutes is None else 60 * minutes)
     rows, played = dict[str, Row](), set[str]()  # both by key of the cell, and of those without a row too
-    with contextlib.ExitStack() as opened:
-        if not isinstance(workers, Executor):  # open for all plans: environments and processes take long to make
-            workers = opened.enter_context(opened_executor(workers, victims))
+    with opened_executor(workers, victims) as executor:  # for all plans: environments and processes take long to make
         while not deadline.passed and (plan := study.next([*rows.values()])) is not None:
             cells = expand(plan, victims)
             keys = [cell.key for cell in cells.cells]
@@ -81,7 +77,7 @@ def play_study(
                 raise ValueRangeError(f"{rule}: all were played")
 
             # what the store does not hold is played
-            summary = run(cells, store, workers, victims=victims, progress=progress)
+            summary = run(cells, store, executor, victims=victims, progress=progress)
             found = store.found(keys)
             without = [cell for cell in cells.cells if cell.key not in found]
             for cell, (name, error) in zip(without, summary.failed.items(), strict=True):  # both in the plan's order
