@@ -149,8 +149,8 @@ def disturbances(robot: _Robot) -> list[Disturbance]:
         *((f"push {way} for 0.2 s every 2 s", "N", 2 * weight, f"{fixed}force.{robot.body},values={xyz},{push}")
           for way, xyz in ways.items()),
         (f"load on {robot.body}", "kg", 2 * robot.mass, f"{fixed}load.{robot.body},values={{m}}"),
-        ("late actions", "steps", 2 * tenth, "action-delay:steps={m}", robot.step),
-        ("late observations", "steps", 2 * tenth, "observation-delay:steps={m}", robot.step),
+        ("actions late by", "steps", 2 * tenth, "action-delay:steps={m}", robot.step),
+        ("observations late by", "steps", 2 * tenth, "observation-delay:steps={m}", robot.step),
         ("observations late by 0 up to", "steps", 2 * tenth, "observation-jitter:most={m}", robot.step),
         ("lost actions", "%", 95.0, "action-loss:rate={share}"),
         ("lost observations", "%", 95.0, "observation-loss:rate={share}"),
@@ -491,10 +491,14 @@ def robot_report(
     failed = dict[str, str]()
     study = RobotStudy(plan, tuple(table), metric, workers, failed)
     with Store(folder / ROWS_FILE) as store:
+        before = len(store)
 
         def tell(done: int, failed: int, total: int) -> None:
             if progress is not None:
-                progress(len(store), max(_USUAL_ROWS * len(study.table), len(store)))
+                there, spent = len(store), 60 * minutes - deadline.left
+                fit = there + math.ceil((there - before) * deadline.left / spent)  # until the minutes are over
+                usual = max(_USUAL_ROWS * len(study.table), there)
+                progress(there, min(fit, usual) if there > before else usual)
 
         def leave_out(threat: str, error: str) -> None:
             if threat == CLEAN_RUN.name:
@@ -684,7 +688,7 @@ def _article(
     )
     protocol = Facts({"environment": about[1:2], "metric": [study.metric], "episodes": about[2:], "how": [how]})
     sections: dict[str, tuple[str, Sequence[Part]]] = {
-        "margins": ("What it bears", [_margins(found.margins)]),
+        "margins": ("What it bears", [_margins(found.margins, found.clean)]),
         "combinations": ("Several at once", [_combinations(found, study)] if found.combinations else []),
         "film": ("A film of the worst", film),
         "curves": (
@@ -712,8 +716,11 @@ def _article(
 _TONES: dict[tuple[bool, bool], Tone] = {(True, True): "other", (True, False): "certified"}  # of those that bear it
 
 
-def _margins(margins: Sequence[DisturbanceMargin]) -> Table:
-    """A line a disturbance: what it bears, and from where on it does not."""
+def _margins(margins: Sequence[DisturbanceMargin], clean: Row) -> Table:
+    """A line a disturbance: what it bears, what return is left there, and from where on it does not bear it.
+
+    The return shows a robot that does not fall since it stands still.
+    """
     lines = list[TableLine]()
     for one in margins:
         what, breaks, open_ = one.disturbance, one.breaks, one.next is not None
@@ -721,11 +728,15 @@ def _margins(margins: Sequence[DisturbanceMargin]) -> Table:
             where = "more was not tried yet" if open_ else DASH
         else:
             where = f"at most {what.size(breaks)}" if open_ else what.size(breaks)
-        cells: list[Cell] = [what.size(one.safe) if one.safe else DASH, where]
+        left = next((f"{row.mean_return:.3g}" for m, row in one.points if m == one.safe), DASH)
+        cells: list[Cell] = [what.size(one.safe) if one.safe else DASH, left, where]
         low, high = (100 * m / what.most for m in (one.safe, one.safe if breaks is None else breaks))
         bar, tone = MeanWithInterval(high, low, high, None), _TONES.get((breaks is None, open_), "attack")
         lines.append(TableLine(what.name, [*cells, what.size(what.most)], bar=bar, tone=tone))
-    columns = [Column("harmless up to", "text"), Column("breaks from", "text"), Column("largest", "text", True)]
+    left_there = Column(f"return there (of {clean.mean_return:.3g})", "text")
+    columns = [
+        Column("harmless up to", "text"), left_there, Column("breaks from", "text"), Column("largest", "text", True)
+    ]  # fmt: skip
     legend = [("attack", "where it breaks, as a share of the largest"), ("certified", "the largest does not break it")]
     return Table("Margins", "disturbance", columns, lines, limits=(0.0, 100.0), legend=legend)
 
