@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.threats.presets import parse_threat
 
 STATES, GRID, SEEDS = 512, 41, 3
@@ -174,7 +174,7 @@ def divergence(arguments: argparse.Namespace) -> Rows:
             budget["scale"] = tuple((victim.card or {})["attack"]["scale"])
         agent = Agent(victim, functools.partial(gym.make, env_id))
         x = torch.as_tensor(agent.x).to(victim.dtype)
-        loss = adv.MaxDiff(victim).objective(x, BoundVictim(victim, None, None, x))
+        loss = adv.MaxDiff(victim).objective(x, VictimView(victim, None, None, x))
         found = {text: loss(agent.params(agent.attack(text, **budget)())).double() for text in DIVERGENT}
         best = torch.stack(list(found.values())).amax(0).sum()
         rows += [

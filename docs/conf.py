@@ -53,7 +53,7 @@ import adv_wrappers as adv
 from adv_wrappers import *
 from adv_wrappers.atari import *
 from adv_wrappers.daylight import *
-from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.daylight.daylight import transform_of
 from adv_wrappers.evaluation.confidence_intervals import impact, mean_interval
 from adv_wrappers.threats.presets import parse_when

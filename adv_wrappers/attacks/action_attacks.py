@@ -18,11 +18,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack
 from adv_wrappers.core.spaces import Field, to_victim
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.limits import Positive, Share
 
@@ -131,7 +131,7 @@ class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
         for action in tried.unbind(-1):
             observation, reward, done = context.simulator.step(action)
             after = to_victim(observation, victim.dtype, victim.device, True, space=victim.observation_space)
-            value = BoundVictim(victim, state, None, after, context.look).value()
+            value = VictimView(victim, state, None, after, context.look).value()
             assert value is not None
             gained, goes_on = torch.from_numpy(reward).to(x), torch.from_numpy(~done).to(x)
             columns.append(gained + self.gamma * value.to(x) * goes_on)

@@ -26,8 +26,8 @@ from torch import Tensor
 from adv_wrappers.attacks.gradient_attack import GradientAttack, Keep, StepLength, Steps
 from adv_wrappers.attacks.objectives import CrossEntropy, LogitRatio, Margin, Weights, divergence_of
 from adv_wrappers.attacks.restarts import TrackedGradient
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.gradients import Gradient, Loss
 
@@ -76,7 +76,7 @@ class APGD(GradientAttack):
             return self.loss
         return "margin" if isinstance(self.victim.action_space, spaces.Discrete) else "divergence"
 
-    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
+    def objective(self, x: Tensor, bound: VictimView) -> Loss:
         params, loss = bound.params(x), self._loss()
         if loss == "divergence":
             return divergence_of(self.victim, params, self.weights)

@@ -20,10 +20,10 @@ from adv_wrappers.attacks.adam import Adam
 from adv_wrappers.attacks.gradient_attack import StepLength, Steps
 from adv_wrappers.attacks.objectives import Margin, need_discrete
 from adv_wrappers.core.arrays import flat_rows
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import is_integer
 from adv_wrappers.utils.limits import Limits
@@ -86,7 +86,7 @@ class CarliniWagner(VictimAttack):
     def network_passes(self) -> int:
         return self.steps * self.searches
 
-    def objective(self, x: Tensor, bound: BoundVictim) -> Margin:
+    def objective(self, x: Tensor, bound: VictimView) -> Margin:
         """What is maximised: the lead of the wanted action, a loss on parameters ``[B, K] -> [B]``."""
         params = bound.params(x)
         if self.target is None:

@@ -22,11 +22,11 @@ from torch import Tensor
 
 from adv_wrappers.attacks.objectives import CrossEntropy, Margin, MarginOfQ, divergence_of, need_discrete
 from adv_wrappers.core.arrays import flat_rows
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import L0, Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.spaces import CHOICES, Field
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import BudgetError, SpaceError, VictimError
 from adv_wrappers.utils.limits import Limits
 from adv_wrappers.victims.gradients import Loss
@@ -84,7 +84,7 @@ class DiscreteSearch(VictimAttack):
             raise BudgetError(f"{self.name} changes entries: use L0(k) or Valid(), not {within!r}")
         super().check(field, within)
 
-    def score(self, x: Tensor, bound: BoundVictim) -> Loss:
+    def score(self, x: Tensor, bound: VictimView) -> Loss:
         """What is maximised, a loss on parameters ``[B, K] -> [B]``; ``bound`` is the victim at this step."""
         return self.score_of(bound.params(x))
 

@@ -18,9 +18,9 @@ from torch import Tensor
 from adv_wrappers.attacks.objectives import FirstObjective
 from adv_wrappers.attacks.restarts import GradientThrough, rearranged, search
 from adv_wrappers.core.arrays import flat_rows
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.utils.limits import Limits
 from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
 from adv_wrappers.victims.victim import Victim
@@ -71,7 +71,7 @@ class GradientAttack(VictimAttack):
     def network_passes(self) -> int:
         return self.steps * self.restarts
 
-    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
+    def objective(self, x: Tensor, bound: VictimView) -> Loss:
         """The loss on parameters, ``[B, K] -> [B]``, that is maximised; ``bound`` is the victim at this step."""
         return self.objective_of(bound.params(x))
 
@@ -82,7 +82,7 @@ class GradientAttack(VictimAttack):
         """
         raise NotImplementedError
 
-    def losses(self, x: Tensor, bound: BoundVictim, objective: Loss) -> Sequence[Loss]:
+    def losses(self, x: Tensor, bound: VictimView, objective: Loss) -> Sequence[Loss]:
         """The losses that the ascents maximise, one each: the objective, unless a subclass chooses others."""
         return [objective] * self.restarts
 
@@ -114,11 +114,11 @@ class GradientAttack(VictimAttack):
             return self.step, self.schedule
         return (0.5, "linear") if self.keep == "best" else (0.1, self.schedule)
 
-    def outputs(self, bound: BoundVictim, x: Tensor) -> Tensor:
+    def outputs(self, bound: VictimView, x: Tensor) -> Tensor:
         """The input of the objective: the parameters ``[B, K]`` of the victim's policy at ``x``."""
         return bound.params(x)
 
-    def gradient(self, bound: BoundVictim, loss: Loss) -> Gradient:
+    def gradient(self, bound: VictimView, loss: Loss) -> Gradient:
         """``x -> d loss(outputs(x)).sum() / dx``."""
         return bound.gradient(loss)
 
@@ -157,14 +157,14 @@ class GradientAttack(VictimAttack):
         plain = type(victim).gradient is Victim.gradient and not victim.compile  # compiled code sets no attributes
         return plain and self.starts_at_truth and self._objective_may_wait
 
-    def _first_objective(self, rows: int, bound: BoundVictim) -> FirstObjective:
+    def _first_objective(self, rows: int, bound: VictimView) -> FirstObjective:
         def make(params: Tensor) -> Loss:
             bound.victim.check_params(params, rows, bound.look)
             return self.objective_of(params)
 
         return FirstObjective(make)
 
-    def _last_iterate(self, x: Tensor, context: Context, bound: BoundVictim, loss: Loss) -> Tensor:
+    def _last_iterate(self, x: Tensor, context: Context, bound: VictimView, loss: Loss) -> Tensor:
         """The last iterate of one ascent: the published form of most attacks."""
         gradient = self.gradient(bound, loss)
         other = rearranged(gradient, x, context)

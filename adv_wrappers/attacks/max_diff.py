@@ -24,8 +24,8 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps, langevin
 from adv_wrappers.attacks.objectives import Temperature, Weights, divergence_of
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.utils.limits import Limits
 from adv_wrappers.victims.gradients import Gradient, Loss
 
@@ -66,5 +66,5 @@ class MaxDiff(GradientAttack):
         step, schedule = self.lengths
         return langevin(context, gradient, self.steps, step, noise, start, schedule)
 
-    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
+    def objective(self, x: Tensor, bound: VictimView) -> Loss:
         return divergence_of(self.victim, bound.params(x), self.weights, self.temperature)

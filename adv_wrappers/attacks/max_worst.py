@@ -13,7 +13,7 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
 from adv_wrappers.attacks.objectives import Classifier, classifier, need_discrete
-from adv_wrappers.core.bound_victim import BoundVictim
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.gradients import Loss
 
@@ -46,7 +46,7 @@ class MaxWorst(GradientAttack):
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError("max-worst by='q' needs Q-values, and this victim has none: use by='policy'")
 
-    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
+    def objective(self, x: Tensor, bound: VictimView) -> Loss:
         by_q = self.by == "q" or (self.by is None and self.victim.has_q)
         params = bound.q(x) if by_q else bound.params(x)
         assert params is not None  # the victim has Q-values, or the attack was refused

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
 from adv_wrappers.attacks.objectives import Classifier, CrossEntropy, Margin, leave_best, need_discrete
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.perturbation import Variants
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.victims.gradients import Loss
 
 
@@ -65,7 +65,7 @@ class MinBest(GradientAttack):
         """Whether this is a search for another action to be played, and free to choose its loss."""
         return self.loss is None and self.keep == "best" and self.victim.select == "mode"
 
-    def losses(self, x: Tensor, bound: BoundVictim, objective: Loss) -> Sequence[Loss]:
+    def losses(self, x: Tensor, bound: VictimView, objective: Loss) -> Sequence[Loss]:
         found = super().losses(x, bound, objective)
         if not self._flips or self.victim.kind == "q":
             return found

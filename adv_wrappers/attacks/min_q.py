@@ -22,7 +22,7 @@ from adv_wrappers.attacks.objectives import (
     Temperature,
     temperature_of,
 )
-from adv_wrappers.core.bound_victim import BoundVictim
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.gradients import Loss
 
@@ -61,7 +61,7 @@ class MinQ(GradientAttack):
             value = ", or min-value" if self.victim.has_value else ""
             raise VictimError(f"min-q needs Q-values, and this victim has none: use {instead}{value}")
 
-    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
+    def objective(self, x: Tensor, bound: VictimView) -> Loss:
         if not self.victim.discrete:
             return CriticOfMode(self.victim, lambda _, act: _present(bound.q(x, act)), None, bound.look)
         q = _present(bound.q(x))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
-from adv_wrappers.core.bound_victim import BoundVictim
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.gradients import Gradient, Loss, by_autograd
 
@@ -54,15 +54,15 @@ class MinValue(GradientAttack):
         if self.victim is not None and not self.victim.has_value:
             raise VictimError("min-value needs a state value, and this victim has none: use max-diff, or min-q with Q")
 
-    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
+    def objective(self, x: Tensor, bound: VictimView) -> Loss:
         return NegativeValue()
 
-    def outputs(self, bound: BoundVictim, x: Tensor) -> Tensor:
+    def outputs(self, bound: VictimView, x: Tensor) -> Tensor:
         """State values ``[B]``."""
         values = bound.value(x)
         assert values is not None  # the victim has a state value, or the attack was refused
         return values
 
-    def gradient(self, bound: BoundVictim, loss: Loss) -> Gradient:
+    def gradient(self, bound: VictimView, loss: Loss) -> Gradient:
         without = "the victim's value carries no gradient to the observation"
         return by_autograd(lambda x: self.outputs(bound, x), loss, without)

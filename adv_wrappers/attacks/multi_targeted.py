@@ -21,8 +21,8 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, Keep, LengthSchedule, StepLength, Steps
 from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.perturbation import Variants
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.limits import Positive
 from adv_wrappers.victims.gradients import Loss
@@ -67,14 +67,14 @@ class MultiTargeted(GradientAttack):
         others = self.targets if self.victim is None else int(self.victim.action_space.n) - 1
         return self.steps * self.restarts * min(self.targets, others)
 
-    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
+    def objective(self, x: Tensor, bound: VictimView) -> Loss:
         if self.by != "q":
             return Margin(bound.params(x).argmax(-1))
         q = bound.q(x)
         assert q is not None  # the victim has Q-values, or the attack was refused
         return MarginOfQ(q)
 
-    def losses(self, x: Tensor, bound: BoundVictim, objective: Loss) -> Sequence[Loss]:
+    def losses(self, x: Tensor, bound: VictimView, objective: Loss) -> Sequence[Loss]:
         assert isinstance(objective, Margin)
         near = self.by == "margin"  # the nearest targets come first, by Q the worst
         order = bound.params(x).argsort(dim=-1, descending=near, stable=True)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import FewFeatures
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.networks.strided_convolution import SpaceToDepth
 from adv_wrappers.victims.gradients import Gradient, Loss
 from adv_wrappers.victims.victim import Victim
@@ -43,15 +43,15 @@ class GradientThrough:
 
 def search(
     context: Context,
-    bound: BoundVictim,
+    bound: VictimView,
     objective: Loss,
     losses: Sequence[Loss],
     run: Callable[[Context, Gradient, int, Tensor | None], Tensor],
     *,
     restarts: int,
     keep: str,
-    gradient: Callable[[BoundVictim, Loss], Gradient] = lambda bound, loss: bound.gradient(loss),
-    outputs: Callable[[BoundVictim, Tensor], Tensor] = lambda bound, x: bound.params(x),
+    gradient: Callable[[VictimView, Loss], Gradient] = lambda bound, loss: bound.gradient(loss),
+    outputs: Callable[[VictimView, Tensor], Tensor] = lambda bound, x: bound.params(x),
     rearrange: bool = False,
     first: bool = True,
 ) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
 from adv_wrappers.attacks.objectives import CriticOfMode
-from adv_wrappers.core.bound_victim import BoundVictim
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims.gradients import Loss
@@ -62,5 +62,5 @@ class RobustSarsa(GradientAttack):
         if isinstance(self.critic, Critic):
             self.critic.check(self.victim)
 
-    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
+    def objective(self, x: Tensor, bound: VictimView) -> Loss:
         return CriticOfMode(self.victim, self.critic or self.victim.robust_sarsa, bound.full(x), bound.look)

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.objectives import Divergence, Margin
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import L2, FewFeatures
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.core.perturbation import VictimAttack
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.limits import Limits, PositiveShare
 from adv_wrappers.victims.gradients import Loss
@@ -60,7 +60,7 @@ class Square(VictimAttack):
     def network_passes(self) -> int:
         return self.queries
 
-    def score(self, x: Tensor, bound: BoundVictim) -> Loss:
+    def score(self, x: Tensor, bound: VictimView) -> Loss:
         """What is maximised, a loss on parameters ``[B, K] -> [B]``; ``bound`` is the victim at this step."""
         params = bound.params(x)
         return Margin(params.argmax(-1)) if self.victim.discrete else Divergence(self.victim, params)

@@ -15,13 +15,13 @@ from torch import Tensor
 from adv_wrappers.accel.cuda_graphs import GraphCache
 from adv_wrappers.accel.transfer import Transfer
 from adv_wrappers.core import rng
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget, FewFeatures, LastStep, TensorBox
 from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.simulator_protocol import MakesSimulators, SimulatorLike, check_simulators
 from adv_wrappers.core.spaces import Field, Labelled, to_victim
 from adv_wrappers.core.types import Batch, Counter, Leaves, Rows, Space
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.utils.trees import merge, repeat, select
 
@@ -421,15 +421,15 @@ class Context:
         """What a step of length one means: the budget's radius."""
         return self.budget.unit(*self.box)
 
-    def bind(self, victim: Any, copies: int = 1) -> BoundVictim:
+    def bind(self, victim: Any, copies: int = 1) -> VictimView:
         """The victim at this step: attacks never see a recurrent state.
 
         With ``copies`` it takes so many points for every row, ``[B * copies, *S]``, those of a row side by side.
         """
         if copies == 1:
-            return BoundVictim(victim, self.state(victim), self.fill, self.observation, self.look)
+            return VictimView(victim, self.state(victim), self.fill, self.observation, self.look)
         state, whole = repeat(self.state(victim), copies), repeat(self.observation, copies)
-        return BoundVictim(victim, state, self.fill and self._filled_into(whole), whole, self.look)
+        return VictimView(victim, state, self.fill and self._filled_into(whole), whole, self.look)
 
     def project(self, y: Tensor) -> Tensor:
         """``y`` drawn back into the budget (and onto the grid)."""

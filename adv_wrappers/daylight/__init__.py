@@ -1,7 +1,7 @@
 """Daylight: six natural changes of what a camera sees, as plain functions on batches and as perturbations.
 
 The threat model of "Daylight: Assessing Generalization Skills of Deep Reinforcement Learning Agents". The functions
-take uint8 or float tensors ``[B, *S]`` (see :func:`adv_wrappers.core.layouts.layout_of` for layouts) and are exact:
+take uint8 or float tensors ``[B, *S]`` (:func:`adv_wrappers.core.image_layouts.layout_of` names layouts) and are exact:
 equal to OpenCV to the bit on the host, and to themselves on every device.
 """
 

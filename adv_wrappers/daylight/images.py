@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.core.spaces import finite
 from adv_wrappers.errors import SpaceError, ValueRangeError
 

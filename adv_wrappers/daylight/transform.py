@@ -20,7 +20,7 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.daylight.images import Limits, batched, limits_of
@@ -37,7 +37,7 @@ class Transform(NativePerturbation):
     """A transform of images, in the dtype of the space.
 
     Args:
-        layout: which axis of an observation is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers.
+        layout: which axis of an observation is what (:func:`adv_wrappers.core.image_layouts.layout_of`); None infers.
         per: a parameter given as a range ``(low, high)`` is drawn once an ``episode`` or once a ``step``.
 
     Raises:

@@ -2,7 +2,7 @@
 
 Every function takes two batches ``[B, *S]`` of one shape and dtype, uint8 or float, tensors or numpy arrays, and
 returns one float64 number a row, ``[B]``, on the device of the first. What a row holds (see
-:func:`adv_wrappers.core.layouts.layout_of`) may be a stack of frames: ``l2``, ``linf`` and ``psnr`` take all its
+:func:`adv_wrappers.core.image_layouts.layout_of`) may be a stack of frames: ``l2``, ``linf`` and ``psnr`` take all its
 pixels together, as budgets do, and ``ssim`` is the mean over its frames and colours.
 
 The learned distance is :class:`Lpips`.
@@ -22,7 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from adv_wrappers.core.arrays import flat_rows
-from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.daylight.images import Limits, as_images, limits_of, split
 from adv_wrappers.errors import SpaceError, ValueRangeError
 
@@ -106,7 +106,7 @@ def ssim(x: ObservationBatch, y: ObservationBatch, layout: str | None = None, li
 
     Args:
         x, y: ``[B, *S]``.
-        layout: which axis is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers it.
+        layout: which axis is what (see :func:`adv_wrappers.core.image_layouts.layout_of`); None infers it.
         limits: darkest and brightest value of floats, by default 0 and 1; uint8 has 0 and 255. Values count from the
             darkest, or the luminance term would divide by nothing on a range such as -1 to 1.
 

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.core.arrays import flat_rows
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import CHOICES, to_victim
 from adv_wrappers.core.types import Array, Space
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.evaluation.observation_sample import ObservationSample
 from adv_wrappers.evaluation.row import EnvironmentNotes
 from adv_wrappers.utils.trees import is_text, select
@@ -205,7 +205,7 @@ def count_zero_gradients(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tu
     full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
     x: Any = field.take(full, True)
     fill = None if field.keys is None else (lambda part: field.give(full, part, True))
-    bound = BoundVictim(victim, engine.hidden_state(victim, rows), fill, full)
+    bound = VictimView(victim, engine.hidden_state(victim, rows), fill, full)
     signs = torch.ones(x[0].numel(), dtype=x.dtype, device=x.device)
     signs[1::2] = -1
     beside = x + signs.view(x.shape[1:]) * (1.0 if field.grid else 1e-3 * x.abs().clamp(min=1.0))

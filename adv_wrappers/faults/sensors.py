@@ -14,7 +14,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbation, discrete_observation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import SpaceError, ValueRangeError
@@ -322,7 +322,7 @@ class Occlusion(NativePerturbation):
         height, width: of the rectangle, pixels.
         value: the grey, in the unit of the observation, drawn into the space.
         per: ``episode`` or ``step``: how long it stays where it is.
-        layout: which axis is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers it.
+        layout: which axis is what (see :func:`adv_wrappers.core.image_layouts.layout_of`); None infers it.
 
     Raises:
         SpaceError: at wrapping, for observations that are no pictures, or smaller than the rectangle.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import SpaceError
@@ -31,7 +31,7 @@ class Trigger(NativePerturbation):
         value: the value, in the unit of the observation, drawn into the space.
         features: the indices of the features; None for a patch.
         patch: of pictures, the side of the square in pixels; not used with ``features``.
-        layout: of pictures, which axis is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers it.
+        layout: of pictures, which axis is what (see :func:`adv_wrappers.core.image_layouts.layout_of`); None infers it.
 
     Raises:
         ValueRangeError: for what are no indices.

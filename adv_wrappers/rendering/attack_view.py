@@ -447,7 +447,7 @@ class AttackView(_View, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         size: the number of pixels that the longer side of an image is enlarged to at least, every pixel to a square.
         gain: the factor of the difference; None takes 1, 2, 5, 10, 20, 50 or 100, as much as the largest change so far
             allows.
-        layout: which axis of an image is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers it.
+        layout: which axis of an image is what (see :func:`adv_wrappers.core.image_layouts.layout_of`); None infers it.
 
     Raises:
         OrderError: for an environment without a wrapper that perturbs, and for an SB3 ``VecEnv``.

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.daylight.images import as_images, split
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import is_integer
@@ -28,7 +28,7 @@ def spectrum(x: Tensor | NDArray[np.generic], layout: str | None = None, frame: 
 
     Args:
         x: images ``[B, *S]``, uint8 (0 to 255) or float (as they are), a tensor or an array.
-        layout: which axis is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers it.
+        layout: which axis is what (see :func:`adv_wrappers.core.image_layouts.layout_of`); None infers it.
         frame: index of one frame of a stack, -1 for the newest where the oldest comes first; None takes the mean of
             all frames' log-magnitudes.
 

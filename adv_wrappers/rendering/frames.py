@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from adv_wrappers.core.layouts import layout_of
+from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.daylight.images import split
 from adv_wrappers.errors import SpaceError
 
@@ -51,7 +51,7 @@ class FrameReader:
 
     Args:
         space: a Box of uint8, or of floats with finite bounds, of at least two dimensions.
-        layout: which axis is what (see :func:`adv_wrappers.core.layouts.layout_of`); None infers it.
+        layout: which axis is what (see :func:`adv_wrappers.core.image_layouts.layout_of`); None infers it.
 
     Attributes:
         layout: the axes of the space, such as ``"FHW"``.

@@ -8,8 +8,8 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import MaxDiff
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.networks.policy_layers import AppendLogStd
 from adv_wrappers.victims import from_module
@@ -46,7 +46,7 @@ def test_an_agent_that_became_deterministic_is_attacked_as_any_other(log_std, no
     for level in (0.0, log_std):
         net = nn.Sequential(mlp(4, 3).float(), AppendLogStd(torch.tensor([level, level, level])))
         victim = from_module(net, box(4), spaces.Box(-1, 1, (3,)), "gaussian")
-        bound = BoundVictim(victim, None, None, x)
+        bound = VictimView(victim, None, None, x)
         slope = bound.gradient(MaxDiff(victim).objective(x, bound))(x + 0.1)
         assert slope.isfinite().all() and slope.any(1).all()
         found.append((slope, MaxDiff(victim, noise=noise)(x, context(x, Linf(0.3)))))

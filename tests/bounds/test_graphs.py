@@ -15,7 +15,7 @@ from adv_wrappers.bounds.rounding_error import rounding
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.graph import GraphNetwork
 from adv_wrappers.networks.operations.arithmetic import Join, ProductStep
-from adv_wrappers.networks.operations.gated import Even
+from adv_wrappers.networks.operations.gelu_silu import Even
 from adv_wrappers.networks.operations.layer_norm import Standardized
 from adv_wrappers.networks.operations.pooling import MaxPool
 from tests.bounds.networks import NETS, TD3Actor, boxes_of, net_of, points_of

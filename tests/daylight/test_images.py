@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adv_wrappers.core.layouts import LAYOUTS
+from adv_wrappers.core.image_layouts import LAYOUTS
 from adv_wrappers.daylight import brightness, jpeg, median_blur, perspective, rotate, shift
 from adv_wrappers.daylight.images import batched, limits_of, split
 from adv_wrappers.errors import SpaceError, ValueRangeError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adv_wrappers.core.layouts import LAYOUTS
+from adv_wrappers.core.image_layouts import LAYOUTS
 from adv_wrappers.daylight.opencv import each
 from tests.daylight.test_images import SHAPES
 from tests.every_case import every_case

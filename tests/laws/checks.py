@@ -26,11 +26,11 @@ from gymnasium.utils.env_checker import check_env
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned, Timed
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
 from adv_wrappers.core.spaces import with_leaf
 from adv_wrappers.core.threat import REWARDS
 from adv_wrappers.core.timing import Timing
+from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.threats.presets import parse_threat
@@ -647,13 +647,13 @@ def check_strength(case: Case, budget: str = "") -> None:
         state = victim.initial_state(len(seeds))
         clean, seen = _inputs(truth, victim), _inputs(obs, victim)
         fill = None if case.at is None else lambda x: with_leaf(clean, (case.at,), x)
-        bound = BoundVictim(victim, state, fill, clean)
+        bound = VictimView(victim, state, fill, clean)
         x = clean if case.at is None else clean[case.at]
         loss = getattr(threat.how, "objective", None) or threat.how.score
         loss = loss(x, bound)
         with torch.no_grad():
             part = seen if case.at is None else seen[case.at]
-            reached = loss(getattr(threat.how, "outputs", BoundVictim.params)(bound, part))
+            reached = loss(getattr(threat.how, "outputs", VictimView.params)(bound, part))
         # an attack of minimum distance wants no more lead than its confidence
         return float(reached.clamp(max=getattr(threat.how, "confidence", torch.inf)).mean())
 
@@ -684,7 +684,7 @@ def check_never_weaker(case: Case) -> None:
     truth = vector("same", rig, len(seeds)).reset(seed=list(seeds))[0]
     clean = _inputs(truth, victim)
     fill = None if case.at is None else lambda x: with_leaf(clean, (case.at,), x)
-    bound = BoundVictim(victim, victim.initial_state(len(seeds)), fill, clean)
+    bound = VictimView(victim, victim.initial_state(len(seeds)), fill, clean)
 
     def rank(scale: float = 1.0, **more: Any) -> tuple[Any, Any]:
         budget = case.budget("linf", rig.eps * scale)

@@ -10,7 +10,7 @@ from torch import nn
 from adv_wrappers.networks import policy_layers as policy_layers
 from adv_wrappers.networks.operations import activations as activations
 from adv_wrappers.networks.operations import batch_norm as batch_norm
-from adv_wrappers.networks.operations import gated as gated
+from adv_wrappers.networks.operations import gelu_silu as gelu_silu
 from adv_wrappers.networks.operations import layer_norm as layer_norm
 from adv_wrappers.networks.operations import linear as linear
 from adv_wrappers.networks.operations import lstm as lstm

@@ -12,7 +12,7 @@ from adv_wrappers.core.spaces import finite
 from adv_wrappers.errors import VictimError
 
 
-class BoundVictim:
+class VictimView:
     """A victim at one step: its recurrent state and the parts of the observation that stay are filled in.
 
     Args:
