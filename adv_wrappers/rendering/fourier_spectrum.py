@@ -1,7 +1,6 @@
 """The Fourier spectrum of observations (Daylight, section 4, figures 1 and 2): which frequencies a perturbation moves.
 
-The grey of a colour is its mean. Every frame of a stack has a spectrum, of which the mean is taken unless one frame is
-asked for.
+The grey of a colour is its mean. Every frame of a stack has a spectrum, of which the mean is taken.
 """
 
 from __future__ import annotations
@@ -13,40 +12,35 @@ from torch import Tensor
 
 from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.daylight.images import as_images, split
-from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.checks import is_integer
 
 BANDS = {"low": (0.0, 1 / 6), "mid": (1 / 6, 1 / 3), "high": (1 / 3, 0.5)}  # cycles a pixel
 MIN_POWER = 1e-3  # squared grey levels; less power than this is none
 Spectrum = NDArray[np.float64]
 
 
-def spectrum(x: Tensor | NDArray[np.generic], layout: str | None = None, frame: int | None = None) -> Tensor:
+def spectrum(x: Tensor | NDArray[np.generic], layout: str | None = None) -> Tensor:
     """Log-magnitude of the 2-D discrete Fourier transform, ``log(1 + |F|)``: float64 ``[B, H, W]``.
 
     Frequency zero is in the middle, at ``[H // 2, W // 2]``, as ``torch.fft.fftshift`` has it.
 
     Args:
-        x: images ``[B, *S]``, uint8 (0 to 255) or float (as they are), a tensor or an array.
+        x: images ``[B, *S]``, uint8 (0 to 255) or float (as they are), a tensor or an array; of stacks it is the mean
+            of the frames' log-magnitudes.
         layout: which axis is what (see :func:`adv_wrappers.core.image_layouts.layout_of`); None infers it.
-        frame: index of one frame of a stack, -1 for the newest where the oldest comes first; None takes the mean of
-            all frames' log-magnitudes.
 
     Raises:
         SpaceError: for what are no images.
-        ValueRangeError: for values that are not finite, and a frame that is not there.
+        ValueRangeError: for values that are not finite.
 
     >>> spectrum(np.ones((1, 4, 4)))[0, 2].exp().round()
     tensor([ 1.,  1., 17.,  1.], dtype=torch.float64)
     """
-    magnitude: Tensor = torch.fft.fft2(_grey(x, layout, frame)).abs()
+    magnitude: Tensor = torch.fft.fft2(_grey(x, layout)).abs()
     centred: Tensor = torch.fft.fftshift(magnitude.log1p().mean(1), dim=(-2, -1))
     return centred
 
 
-def power_spectral_density(
-    x: Tensor | NDArray[np.generic], layout: str | None = None, frame: int | None = None
-) -> tuple[Tensor, Tensor]:
+def power_spectral_density(x: Tensor | NDArray[np.generic], layout: str | None = None) -> tuple[Tensor, Tensor]:
     """Power a frequency, ``|F|^2 / (H W)``, averaged over all directions.
 
     The plane of frequencies is cut into rings around zero, one cycle in the shorter side of the picture wide. The
@@ -54,7 +48,7 @@ def power_spectral_density(
     instead of averaged, ``|F|^2 / (H W)`` is the sum of the squared pixels (Parseval).
 
     Args:
-        x, layout, frame: as for :func:`spectrum`; without ``frame``, the mean of the frames' powers.
+        x, layout: as for :func:`spectrum`; of a stack it is the mean of the frames' powers.
 
     Returns:
         The radii of the rings, in cycles a pixel from 0 to at most 0.5, float64 ``[R]`` with
@@ -67,7 +61,7 @@ def power_spectral_density(
     >>> frequencies.tolist(), power.tolist()
     ([0.0, 0.25, 0.5], [[16.0, 0.0, 0.0]])
     """
-    grey = _grey(x, layout, frame)
+    grey = _grey(x, layout)
     height, width = grey.shape[2:]
     power = torch.fft.fft2(grey).abs().square().mean(1) / (height * width)
     size = min(height, width)
@@ -102,14 +96,9 @@ def band_changes(frequencies: Spectrum, power: Spectrum, perturbed: Spectrum) ->
     return changes
 
 
-def _grey(x: Tensor | NDArray[np.generic], layout: str | None, frame: int | None) -> Tensor:
+def _grey(x: Tensor | NDArray[np.generic], layout: str | None) -> Tensor:
     """Grey frames, float64 ``[B, F, H, W]``."""
     images = as_images(x)
     pictures, _ = split(images, layout_of(tuple(images.shape[1:]), layout), colours=True)
     frames = pictures.double().mean(-1)
-    frames = frames.view(len(images), -1, *frames.shape[1:])
-    if frame is None:
-        return frames
-    if not is_integer(frame) or not -frames.shape[1] <= frame < frames.shape[1]:
-        raise ValueRangeError(f"frame must be the index of one of {frames.shape[1]} frames, got {frame!r}")
-    return frames[:, frame : frame + 1 or None]
+    return frames.view(len(images), -1, *frames.shape[1:])
