@@ -76,7 +76,7 @@ class AttackedEpisodes:
 
     @property
     def best_return(self) -> float | None:
-        """The lowest return that the adversary left, the best for it; None without an episode."""
+        """The lowest return that the adversary left: in its training the paper's optimum; None without an episode."""
         return float(self.returns.min()) if len(self) else None
 
     @property
@@ -86,7 +86,7 @@ class AttackedEpisodes:
 
     @property
     def mean_cost(self) -> float | None:
-        """Mean cost of an episode to the adversary; None without one."""
+        """Mean cost of an episode: in a test the paper's mean resilience (section 3, step 4); None without one."""
         return _mean(self.costs)
 
     @property
@@ -203,24 +203,9 @@ class Resilience(Tabular):
         return self.test.mean_perturbations
 
     @property
-    def mean_cost(self) -> float | None:
-        """Mean cost of a test episode: the paper's mean test-time resilience (section 3, step 4)."""
-        return self.test.mean_cost
-
-    @property
     def max_regret(self) -> float | None:
         """Highest regret of a training episode (section 3, step 2); None where no episode ended in the training."""
         return self.training.max_regret
-
-    @property
-    def best_return(self) -> float | None:
-        """The lowest return of the victim in a training episode, the paper's optimal adversarial return."""
-        return self.training.best_return
-
-    @property
-    def nominal_regret(self) -> float:
-        """Mean of the clean return minus the attacked one, over the same test episodes (section 2)."""
-        return float((self.clean_returns - self.test.returns).mean())
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the adversary, which is a card in a folder, as values that JSON knows."""
@@ -327,11 +312,6 @@ class Robustness(Resilience):
     kind: ClassVar[str] = "robustness"
     budget: int = 0
     hard: bool = False
-
-    @property
-    def within_budget(self) -> float:
-        """The share of the test's episodes with no more perturbations than the budget."""
-        return float((self.test.perturbations <= self.budget).mean())
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "budget": self.budget, "hard": self.hard}
