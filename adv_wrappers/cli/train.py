@@ -196,7 +196,7 @@ def _none(ctx: click.Context, param: click.Parameter, word: str) -> str | None:
     "train-critic",
     "adv_wrappers.training.critic.train_one_critic",
     "adv_wrappers.training.critic.scan_critics:episodes,attack_steps",
-    robust={"type": click.Choice(["interval", "sample", "none"]), "callback": _none},
+    robust={"type": click.Choice(["interval", "none"]), "callback": _none},
     eps={"flag": "--robust-eps", "type": click.FloatRange(0, 1e30)},
     out=REQUIRED,
 )

@@ -205,9 +205,6 @@ class TransitionCollector:
             into[rows] = self.runner.peek(self.episodes.obs, rows)
 
 
-_CORNERS = 4  # random corners of the box that the robustness term compares with robust="sample"
-
-
 class ReturnStatistics:
     """Running standard deviation of the discounted returns of N environments (Engstrom et al. 2020).
 
@@ -282,7 +279,7 @@ class SarsaLearner:
             reward: scaled rewards ``[M]``.
             ended, over: bool ``[M]``, as in :class:`Transitions`.
             count: the number of minibatches.
-            draws: the generator of the minibatches and of random corners.
+            draws: the generator of the minibatches.
             done, part: the fraction of the whole training that lies before this epoch, and the epoch's own fraction.
         """
         order = torch.randperm(len(x), generator=draws).to(x.device)
@@ -302,7 +299,7 @@ class SarsaLearner:
                     then = self.net(after[rows]).squeeze(-1) * ~ended[rows]
                 loss = smooth_l1_loss(q, reward[rows] + self.how["gamma"] * then)
             grown = min(max(3 * share - 1, 0.0), 1.0)
-            penalty = self._penalty(x[rows], q, grown, draws) if self.how["robust"] and grown > 0 else None
+            penalty = self._penalty(x[rows], q, grown) if self.how["robust"] and grown > 0 else None
             total = loss if penalty is None else loss + self.how["weight"] * penalty
             self.adam.zero_grad()
             total.backward()
@@ -313,14 +310,10 @@ class SarsaLearner:
             raise ValueRangeError(f"the critic diverged (loss {td}, robustness term {smooth}): try a smaller lr")
         return td, smooth
 
-    def _penalty(self, x: Tensor, q: Tensor, grown: float, draws: torch.Generator) -> Tensor:
+    def _penalty(self, x: Tensor, q: Tensor, grown: float) -> Tensor:
         around = grown * self.around
-        if self.how["robust"] == "interval":
-            low, high = (bound.squeeze(-1) for bound in interval(self.net, x - around, x + around))
-            return torch.maximum(high - q, q - low).square().mean()
-        signs = torch.randint(2, (_CORNERS, *x.shape), generator=draws).to(x) * 2 - 1
-        change: Tensor = self.net(x + around * signs).squeeze(-1) - q
-        return change.abs().amax(0).square().mean()
+        low, high = (bound.squeeze(-1) for bound in interval(self.net, x - around, x + around))
+        return torch.maximum(high - q, q - low).square().mean()
 
     @torch.no_grad()
     def width(self, x: Tensor) -> float:
@@ -370,7 +363,7 @@ def train_one_critic(
     env: AnyEnvironment,
     *,
     steps: Annotated[int, Limits(2, MOST_TRAINING_STEPS)] = 61_440,  # 30 rounds
-    robust: Literal["interval", "sample"] | None = "interval",
+    robust: Literal["interval"] | None = "interval",
     eps: Annotated[float, Limits(0.0, 1e30)] = 0.02,
     weight: Annotated[float, Limits(0.0, 1e30)] = 0.1,
     box: Literal["both", "action"] = "both",
@@ -394,7 +387,7 @@ def train_one_critic(
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
             :func:`adv_wrappers.evaluate`.
         steps: environment steps of a critic, in rounds of 2048, summed over all environments.
-        robust: the robustness term: bounds of Q over a box, its largest change at four random corners, or none.
+        robust: the robustness term: bounds of Q over a box, or none.
         eps: final radius of the box, in units of normalised observations and of native actions.
         weight: weight of the robustness term.
         box: around observation and action (as released), or around the action alone (as in the paper).
