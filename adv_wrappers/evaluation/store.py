@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError
 from adv_wrappers.evaluation.checked_row import CheckedRow
 from adv_wrappers.evaluation.evaluator import PERTURBED
 from adv_wrappers.evaluation.report import Report
@@ -292,24 +292,6 @@ class Store:
             first["git"] = about["git"]
         ordered = [(about, sorted(rows, key=lambda row: not row.is_clean)) for about, rows in groups.values()]
         return [_report(about, rows) for about, rows in ordered if rows[0].is_clean]
-
-    def add_folder(self, folder: str | Path) -> int:
-        """Take over the rows that ``evaluate(out=...)`` left in a folder; returns how many are new.
-
-        What nothing distinguishes from others stays there: rows of an agent that is a function, or of an environment
-        that a lambda, a method or a partial makes.
-
-        Raises:
-            ValueRangeError: for a folder without ``rows.db``.
-        """
-        path = Path(folder) / ROWS_FILE
-        if not path.exists():
-            raise ValueRangeError(f"{folder} holds no {ROWS_FILE}, which evaluate(out=...) writes")
-        with Store(path, read_only=True) as other:
-            found = [cell for cell in other.played() if not cell.key.startswith("unknown-")]
-        done = self.done(cell.key for cell in found)
-        self.add([cell for cell in found if cell.key not in done])
-        return len(found) - len(done)
 
     def played(self) -> Iterator[PlayedCell]:
         """Every cell that has a row, in the order of :meth:`place`."""

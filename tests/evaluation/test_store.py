@@ -9,7 +9,7 @@ import time
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.errors import OutputError, StoreError, ValueRangeError
+from adv_wrappers.errors import OutputError, StoreError
 from adv_wrappers.evaluation import evaluator
 from adv_wrappers.evaluation.store import PlayedCell
 from adv_wrappers.studies import Plan, Store, run
@@ -23,11 +23,6 @@ DQN = "zoo:cartpole-dqn"
 
 def perturbed():
     return adv.wrap(short(), "action-flip:p=0.5")
-
-
-def spaces_of_cartpole():
-    env = short()
-    return env.observation_space, env.action_space
 
 
 PLAN = Plan.of(victims=[DQN], threats=["noise:eps=0.2", "fgsm:eps=0.2"], seeds=[0, 1], episodes=2)
@@ -109,16 +104,6 @@ def test_the_own_loss_of_an_environment_is_measured():
     assert about["measure"] == own.measure and row["losses"] == own.threats[0]["losses"]
 
 
-def test_rows_that_nothing_tells_from_others_stay_in_their_folder(tmp_path):
-    agent = adv.from_module(lambda x: x[:, :2], *spaces_of_cartpole(), "q")
-    for name, victim, env in (("agent", agent, "CartPole-v1"), ("env", DQN, lambda: short())):
-        adv.evaluate(victim, env, episodes=1, out=tmp_path / name)
-        with Store(":memory:") as store:
-            assert store.add_folder(tmp_path / name) == 0
-    with Store(":memory:") as store, pytest.raises(ValueRangeError, match=r"holds no rows\.db"):
-        store.add_folder(tmp_path / "typo")
-
-
 def test_rows_with_other_distances_are_of_other_reports(tmp_path):
     class Largest:
         name = "largest"
@@ -129,7 +114,9 @@ def test_rows_with_other_distances_are_of_other_reports(tmp_path):
     adv.evaluate(DQN, "CartPole-v1", ["noise:eps=0.1"], episodes=1, out=tmp_path / "a")
     adv.evaluate(DQN, "CartPole-v1", ["fgsm:eps=0.1"], episodes=1, out=tmp_path / "b", distances=[Largest()])
     with Store(":memory:") as store:
-        assert [store.add_folder(tmp_path / name) for name in "ab"] == [2, 2]
+        for name in "ab":
+            with Store(tmp_path / name / "rows.db") as folder:
+                store.add(list(folder.played()))
         assert [[row["threat"] for row in report.threats] for report in store.reports()] == [
             ["none", "noise:eps=0.1"],
             ["none", "fgsm:eps=0.1"],
@@ -138,18 +125,16 @@ def test_rows_with_other_distances_are_of_other_reports(tmp_path):
 
 def test_an_environment_that_is_perturbed_already_is_so_in_reports(tmp_path):
     own = adv.evaluate(DQN, perturbed, ["noise:eps=0.1"], episodes=1, out=tmp_path)
-    with Store(":memory:") as store:
-        store.add_folder(tmp_path)
+    with Store(tmp_path / "rows.db") as store:
         [report] = store.reports()
     assert report.warnings == own.warnings and report.minimum["value"] is None
     assert report.threats[1]["impact"] is None and own.threats[1]["impact"] is None
 
 
-def test_rows_of_folders_are_taken_over(tmp_path):
-    adv.evaluate(DQN, "CartPole-v1", ["noise:eps=0.2"], episodes=2, out=tmp_path / "old")
-    adv.evaluate(DQN, "CartPole-v1", ["fgsm:eps=0.2"], episodes=2, out=tmp_path / "old", resume=True)
+def test_a_plan_goes_on_from_the_rows_of_an_evaluation(tmp_path):
+    adv.evaluate(DQN, "CartPole-v1", ["noise:eps=0.2"], episodes=2, out=tmp_path)
+    adv.evaluate(DQN, "CartPole-v1", ["fgsm:eps=0.2"], episodes=2, out=tmp_path, resume=True)
     with Store(tmp_path / "rows.db") as store:
-        assert store.add_folder(tmp_path / "old") == 3 and store.add_folder(tmp_path / "old") == 0
         assert run(PLAN, store).known == 3
 
 
