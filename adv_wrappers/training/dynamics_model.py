@@ -47,7 +47,7 @@ from adv_wrappers.utils.limits import (
 from adv_wrappers.utils.reading import decoding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_networks import ERROR_QUANTILES, LEAST_SHARE, Dynamics, MeanStd, TransitionModel
+from adv_wrappers.victims.saved_networks import Dynamics, MeanStd, TransitionModel
 from adv_wrappers.victims.victim import Victim
 
 HELD_OUT = 0.1  # share of the steps of every row
@@ -106,9 +106,8 @@ def train_dynamics(
         The model. ``card["errors"]`` holds, for the victim's transitions that were held out and for the random ones (or
         for the ``recorded``):
         ``one_step``, the mean squared error of the change of every feature as a share of the variance of changes;
-        ``mse``, the mean squared error of the next observation in its own units; ``quantiles``, see
-        :meth:`adv_wrappers.victims.saved_networks.Dynamics.error_quantile`; and ``open_loop``, by number of steps
-        that are predicted without correction, the mean squared error as a share of the variance of observations,
+        ``mse``, the mean squared error of the next observation in its own units; and ``open_loop``, by number of
+        steps that are predicted without correction, the mean squared error as a share of the variance of observations,
         averaged over the features (None where it is not finite). Variances are those of all training transitions.
 
     Raises:
@@ -165,7 +164,6 @@ def train_dynamics(
         kept = {source: part.split(round(len(part.over) * (1 - HELD_OUT))) for source, part in parts.items()}
         data = _Data.of([train for train, _ in kept.values()])
         net = _fit(data, folder, progress)
-        rms = _one_step(net, data).square().mean(0).sqrt()
         with closing(environment()) as made:
             names = list(feature_names(made)) or None
         return folder.save_network(
@@ -174,7 +172,7 @@ def train_dynamics(
             net,
             network={"features": data.obs.shape[1], "actions": data.act.shape[1]},
             feature_names=names,
-            errors={source: _errors(net, held_out, rms) for source, (_, held_out) in kept.items()},
+            errors={source: _errors(net, held_out) for source, (_, held_out) in kept.items()},
         )
 
 
@@ -266,38 +264,18 @@ def _normalised(values: Tensor, statistics: MeanStd) -> Tensor:
 
 
 @torch.no_grad()
-def _one_step(model: TransitionModel, data: _Data) -> Tensor:
-    """The errors of the next observations, float64 ``[M, n]``."""
+def _errors(model: TransitionModel, held_out: Trajectories) -> Section:
+    """What :func:`train_dynamics` says of the errors on trajectories that were held out."""
+    data = _Data.of([held_out])
     found = torch.cat([model(*rows)[0] for rows in zip(data.obs.split(4096), data.act.split(4096), strict=True)])
-    return (found - data.obs - data.change[:, :-1]).double()
-
-
-@torch.no_grad()
-def _errors(model: TransitionModel, held_out: Trajectories, rms: Tensor) -> Section:
-    """What :func:`train_dynamics` says of the errors on trajectories that were held out.
-
-    Args:
-        model: the model.
-        held_out: the trajectories.
-        rms: root mean squares of the errors on those that it was trained on, ``[n]``: the unit of quantiles, which must
-            not depend on what is held out.
-    """
-    error, scale = _one_step(model, _Data.of([held_out])), model.change_std[:-1].double()
-    share = error.square().mean(0) / scale.square()
-    unit = torch.maximum(rms, LEAST_SHARE**0.5 * scale)
-    largest = (error.abs() / unit).amax(1).sort().values
-    quantiles = {}
-    for q in ERROR_QUANTILES:
-        rank = math.ceil((len(largest) + 1) * q)  # of one more that is exchangeable with these, q are below it
-        quantiles[str(q)] = (largest[rank - 1] * unit).tolist() if rank <= len(largest) else None
+    squared = (found - data.obs - data.change[:, :-1]).double().square()
     loops = {}
     for steps in HORIZONS:
         if (loop := _open_loop(model, held_out, steps)) is not None:
             loops[str(steps)] = loop if math.isfinite(loop) else None
     return {
-        "one_step": share.tolist(),
-        "mse": float(error.square().mean()),
-        "quantiles": quantiles,
+        "one_step": (squared.mean(0) / model.change_std[:-1].double().square()).tolist(),
+        "mse": float(squared.mean()),
         "open_loop": loops,
     }
 

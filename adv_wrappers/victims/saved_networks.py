@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.types import Space
 from adv_wrappers.core.value import Value
-from adv_wrappers.errors import CardError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import CardError, ThreatError, VictimError
 from adv_wrappers.networks.card import Card, Layers, Role, Section, check_sizes, section
 from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.networks.policy_layers import ActionValue, Normalize
-from adv_wrappers.utils.checks import check_choice, integer
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.reading import decoding
 from adv_wrappers.victims.victim import Victim
 
@@ -395,7 +395,6 @@ def load_denoiser(ref: Denoiser | str | Path) -> Denoiser:
 
 
 LEAST_SHARE = 1e-12  # of the variance of changes, the least error: what does not change has none
-ERROR_QUANTILES = (0.9, 0.99, 0.999)  # that a card has
 MeanStd = tuple[Tensor, Tensor]
 
 
@@ -490,43 +489,13 @@ class Dynamics(SavedNetwork[TransitionModel]):
         Raises:
             CardError: for a model whose card does not say how large its errors are.
         """
-        shares = self._errors("one_step")
+        errors = self.card.get("errors") or {}
+        part = next((errors[name] for name in ("victim", "recorded") if name in errors), None)
+        shares = part.get("one_step") if isinstance(part, dict) else None
         if not isinstance(shares, list) or len(shares) != self.features:
             raise CardError("the card of this model has no errors: train it again, by train_dynamics")
         share = torch.tensor(shares, dtype=torch.float64).clamp(min=LEAST_SHARE)
         return share.sqrt() * self.net.change_std[:-1].double().cpu()
-
-    def error_quantile(self, share: float = 0.99) -> Tensor:
-        """Errors ``[n]`` that no feature of this share of transitions exceeds, in the units of the environment.
-
-        They are those of :attr:`error_std`, half of which have noise on the actions. The unit of a feature is its error
-        in the transitions that the model was trained on, so that one more transition, if it is exchangeable with those
-        that were held out, exceeds this in some feature with a probability of at most ``1 - share`` (split conformal
-        prediction, Lei et al. 2018). A transition under attack is not exchangeable with them.
-
-        Args:
-            share: 0.9, 0.99 or 0.999.
-
-        Raises:
-            ValueRangeError: for another share, and one for which too few transitions were held out.
-            CardError: for a model whose card does not say how large its errors are.
-        """
-        check_choice("share", share, ERROR_QUANTILES)
-        found = self._errors("quantiles")
-        if not isinstance(found, dict) or str(share) not in found:
-            raise CardError("the card of this model has no quantiles of errors: train it again, by train_dynamics")
-        errors = found[str(share)]
-        if errors is None:
-            raise ValueRangeError(f"too few transitions were held out for a quantile of {share:g}: train with more")
-        if not isinstance(errors, list) or len(errors) != self.features:
-            raise CardError(f"expected {self.features} errors as the quantile of {share:g}, got {errors!r:.80}")
-        return torch.tensor(errors, dtype=torch.float64)
-
-    def _errors(self, name: str) -> object:
-        """What the card says of the victim's transitions that were held out, or of those recorded; None for nothing."""
-        errors = self.card.get("errors")
-        found = next((errors[part] for part in ("victim", "recorded") if part in errors), None) if errors else None
-        return found.get(name) if isinstance(found, dict) else None
 
     @property
     def feature_names(self) -> tuple[str, ...]:

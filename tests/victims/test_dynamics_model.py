@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import adv_wrappers as adv
 from adv_wrappers.core.value import decode
-from adv_wrappers.errors import CardError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import CardError, ThreatError, VictimError
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel, load_dynamics
 from tests.every_case import every_case
 
@@ -128,14 +128,3 @@ def test_victims_of_other_spaces_and_other_action_repeats_are_refused():
     model(**held).check(actor(**held))
     with pytest.raises(VictimError, match="follows 2 control steps of an action, this victim holds its actions for 1"):
         model(**held).check(actor(**plain))
-
-
-def test_quantiles_of_errors_are_those_that_were_kept():
-    of = model(errors={"victim": {"quantiles": {"0.9": [0.2] * N, "0.99": [0.3] * N, "0.999": None}}})
-    assert of.error_quantile(0.9).tolist() == [0.2] * N
-    with pytest.raises(ValueRangeError, match="too few transitions were held out"):
-        of.error_quantile(0.999)
-    with pytest.raises(ValueRangeError, match="share must be"):
-        of.error_quantile(0.5)
-    with pytest.raises(CardError, match="no quantiles"):
-        model().error_quantile()
