@@ -93,6 +93,7 @@ class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
         if self.victim.discrete:
             scores = bound.q() if by_q else bound.params()
             assert scores is not None
+            scores = scores.masked_fill(scores == -torch.inf, torch.inf)  # what the victim itself rules out
             if context.mask is not None:
                 scores = scores.masked_fill(~context.mask.bool(), torch.inf)
             return context.space[0] + self._without_own(scores, x, context).argmin(-1)

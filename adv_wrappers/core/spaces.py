@@ -138,22 +138,52 @@ def with_leaf(tree: Any, path: Path, leaf: Any) -> Any:
 
 
 MASK = "action_mask"
+# what other games call the entry of an observation that says which actions are allowed: SMAC, OpenSpiel, those of RLlib
+_MASKS = ("mask", "avail_actions", "available_actions", "legal_actions", "legal_moves", "valid_actions")
 
 
-def action_mask_of(obs: Any, info: Mapping[str, Any]) -> Any:
-    """The action mask, from an info or, as PettingZoo's games have it, an observation; or None.
+def mask_path(space: Space, choices: tuple[int, ...]) -> Path | None:
+    """Where observations hold the action mask: under ``action_mask``, or under another usual name.
+
+    Args:
+        space: of observations.
+        choices: the :func:`mask_choices` of the actions. What has another name than ``action_mask`` is a mask where it
+            has one entry of 0 or 1 for each of them.
+
+    >>> bits = spaces.MultiBinary(3)
+    >>> mask_path(spaces.Dict(obs=spaces.Dict(x=spaces.Discrete(2), legal_actions=bits)), (3,))
+    ('obs', 'legal_actions')
+    """
+    for key, inner in _children(space):
+        if key == MASK or (key in _MASKS and _is_mask(inner, sum(choices))):
+            return (key,)
+        if (path := mask_path(inner, choices)) is not None:
+            return (key, *path)
+    return None
+
+
+def _is_mask(space: Space, entries: int) -> bool:
+    if space.shape != (entries,):
+        return False
+    ends = isinstance(space, spaces.Box) and bool(np.all(space.low == 0) and np.all(space.high == 1))
+    return ends or isinstance(space, spaces.MultiBinary)
+
+
+def action_mask_of(obs: Any, info: Mapping[str, Any], path: Path | None) -> Any:
+    """The action mask, from an info or an observation; or None.
 
     Args:
         obs: the observation, or several side by side, as the environment returned it: that of a layer is not trusted.
         info: its info.
+        path: the :func:`mask_path` of observations.
     """
     mask = info.get(MASK)
-    return obs.get(MASK) if mask is None and isinstance(obs, Mapping) else mask
+    return leaf_at(obs, path) if mask is None and path is not None else mask
 
 
-def with_mask(obs: Any, info: Info) -> Info:
+def with_mask(obs: Any, info: Info, path: Path | None) -> Info:
     """``info`` with the mask of the observation, where it has none: layers further out see an observation attacked."""
-    mask = action_mask_of(obs, info)
+    mask = action_mask_of(obs, info, path)
     return info if mask is None or mask is info.get(MASK) else {**info, MASK: mask}
 
 

@@ -27,6 +27,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import TimeLimit
 
+from adv_wrappers.core.spaces import MASK
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.environments.object_state import KeepsItself, Walk
 from adv_wrappers.errors import AdvWrappersError, SpaceError
@@ -101,6 +102,8 @@ def _watch() -> None:
 class CheckedEnv(TransparentEnv, KeepsItself):
     """Looks at all that an environment returns, and passes it on. Specs and texts of environments do not name it.
 
+    Where the environment has a method ``action_masks``, its infos hold what that returns.
+
     An episode that does not end is an error after ``MOST_STEPS`` steps, unless a
     :class:`gymnasium.wrappers.TimeLimit`, or the environment's spec, says how long it may be.
 
@@ -119,7 +122,7 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         self._shape = space.shape if box else None  # None is no array's shape
         self._dtype = np.dtype(space.dtype) if box else None
         self._steps, self._notice = 0, math.inf if is_limited(env) else NOTICED_STEPS
-        self._calls = 0
+        self._calls, self._masks = 0, mask_method(env)
         _ALIVE.add(self)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
@@ -132,7 +135,7 @@ class CheckedEnv(TransparentEnv, KeepsItself):
             raise _raised(self.env, "reset", error)  # noqa: B904  # it has its cause
         finally:
             del _UNDER_WAY[id(self)]
-        return answer
+        return answer if self._masks is None else (answer[0], {MASK: self._masks(), **answer[1]})
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         """One step; what is as usual passes a few comparisons."""
@@ -163,7 +166,7 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         self._steps += 1
         if self._steps >= self._notice:
             self._goes_on()
-        return answer
+        return answer if self._masks is None else (*answer[:4], {MASK: self._masks(), **answer[4]})
 
     def close(self) -> None:
         """Close the environment; what it raises there is a warning, since what was played is worth no less."""
@@ -200,6 +203,11 @@ class CheckedEnv(TransparentEnv, KeepsItself):
                 f"an episode of {_name(self.env)} has not ended after {MOST_STEPS} steps, and nothing says when it "
                 f"will: {LIMIT} ends it (gymnasium.wrappers.TimeLimit), with whatever number an episode may have"
             )
+
+
+def mask_method(env: Env) -> Callable[[], Any] | None:
+    """The method by which environments for MaskablePPO (sb3-contrib) say which actions are allowed; None without."""
+    return env.get_wrapper_attr("action_masks") if env.has_wrapper_attr("action_masks") else None
 
 
 def _put_steps(env: CheckedEnv, steps: int) -> None:

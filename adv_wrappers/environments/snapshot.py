@@ -25,7 +25,7 @@ import numpy as np
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.spaces import action_mask_of
+from adv_wrappers.core.spaces import action_mask_of, mask_choices, mask_path
 from adv_wrappers.core.types import Flags, Info
 from adv_wrappers.environments.object_state import HIDDEN, NotCopied, SavedContents, Walk, is_mujoco_data, random_parts
 from adv_wrappers.environments.replay import go_to, put_moment, recorders_of
@@ -216,7 +216,7 @@ def check_repeats(env: Any, action: Any = None, steps: int = 3, action_space: sp
     Args:
         env: the environment, reset before; an ``Env`` or a ``VectorEnv`` in this process.
         action: the first action; None draws it, as the later ones are: not from the environment's own generators, and
-            by the ``action_mask`` of its infos.
+            by its action mask.
         steps: how many steps are played, fewer where the episode is over before.
         action_space: from which actions are drawn; None for the environment's own. Agents may number them otherwise.
 
@@ -265,13 +265,14 @@ def _difference(env: Any, before: Snapshot, action: Any, steps: int, space: spac
 
 def _play(env: Any, action: Any, steps: int, space: spaces.Space[Any]) -> Iterator[tuple[Any, _Answer]]:
     space.seed(0)
+    path = mask_path(getattr(env, "single_observation_space", env.observation_space), mask_choices(space))
     action = space.sample() if action is None else action
     for _ in range(steps):
         answer = copy.deepcopy(_Answer(*env.step(action)))
         yield action, answer
         if np.all(np.asarray(answer.terminated) | np.asarray(answer.truncated)):
             return
-        mask = action_mask_of(answer.observation, answer.info)
+        mask = action_mask_of(answer.observation, answer.info, path)
         action = space.sample() if mask is None else space.sample(np.asarray(mask, np.int8))
 
 

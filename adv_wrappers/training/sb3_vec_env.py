@@ -81,7 +81,7 @@ class Sb3Adapter(VecEnv):
         self.env.close()
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        return [getattr(self.env, attr_name, None)] * len(list(self._get_indices(indices)))
+        return [getattr(self.env, attr_name)] * len(list(self._get_indices(indices)))
 
     def set_attr(self, attr_name: str, value: object, indices: VecEnvIndices = None) -> None:
         setattr(self.env, attr_name, value)

@@ -108,7 +108,7 @@ class AdversaryLayer(Layer):
         self._show(observed if observe == "state" else _extended(observed, self.victim, observe), actions)
         self._true: Any = None  # the newest true observation, which the adversary's next action perturbs
         self._moved: Any = True  # rows that are not reset instead of moved by it
-        self._masked, self._choices = False, ()  # the victim is not told of action masks
+        self._mask_path, self._masks, self._choices = None, None, ()  # the victim is not told of action masks
         self._victim_returns: Any = 0.0 if wrapped.rows is None else np.zeros(wrapped.rows)
 
     def _threats(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pkgutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -35,6 +35,7 @@ from adv_wrappers.core.spaces import (
     Path,
     leaf_at,
     mask_choices,
+    mask_path,
     side_by_side_mask,
     with_leaf,
     with_mask,
@@ -43,7 +44,14 @@ from adv_wrappers.core.spaces import from_zero as numbered_from_zero
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.core.types import Array, Batch, Flags, Info, Space
-from adv_wrappers.environments.checked import CHECKED_STEPS, CheckedEnv, check_one, check_step, checked_reset
+from adv_wrappers.environments.checked import (
+    CHECKED_STEPS,
+    CheckedEnv,
+    check_one,
+    check_step,
+    checked_reset,
+    mask_method,
+)
 from adv_wrappers.environments.replay import ReplayRecorder
 from adv_wrappers.environments.simulator import EnvironmentBeneath
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError, threat_in_errors
@@ -267,12 +275,16 @@ class Layer:
             simulators.action_space = self.engine.action_space
             self._look()
             self.key = f"{self.beneath[LAYERS]}:{self.threat.label}"
-        # masks may lie in observations
-        space = wrapped.observation_space
-        self._masked = isinstance(space, spaces.Dict) and MASK in space.spaces
         self._choices = mask_choices(wrapped.action_space)
+        self._mask_path = mask_path(wrapped.observation_space, self._choices)
+        self._masks: Callable[[], Any] | None = None  # asks the environments beneath
         self._action_mask: torch.Tensor | None = None  # bool [B, A], of the newest observations
         self._installed(simulators.env)
+
+    def _mask(self, info: Info) -> Any:
+        """The action mask of one row, or of all, as one array: that of the info, else what the environments say."""
+        mask = self._masks() if self._masks is not None and info.get(MASK) is None else info.get(MASK)
+        return side_by_side_mask(mask, self._choices)
 
     def _wrap(self, env: Any) -> Wrapped:
         """Be the wrapper of an environment, which is checked.
@@ -433,6 +445,8 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             self.observation_space = self.perturbed_space
         self.whole_spec = False  # set by a registered id, whose own spec already describes the stack
         self._takes = self.on == "action" or not self.quantize
+        if self.on == "action":
+            self._masks = mask_method(env)
 
     @property
     def _saved_kwargs(self) -> Info:  # type: ignore[override]
@@ -469,8 +483,8 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
         """What the environment returned, as the next layer or the agent gets it."""
         engine = self.engine
-        if self._masked:
-            info = with_mask(obs, info)
+        if self._mask_path is not None:
+            info = with_mask(obs, info, self._mask_path)
         if self._takes:
             obs = self._take(obs, info)
         obs = engine.observe(obs)
@@ -485,7 +499,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """The observation as a layer takes it that does not take it as it came; one on actions takes their mask."""
         if self.on == "observation":
             return self._received(obs)
-        mask = side_by_side_mask(info.get(MASK), self._choices)
+        mask = self._mask(info)
         self._action_mask = None if mask is None else torch.as_tensor(mask)[None]
         return obs
 
@@ -522,6 +536,9 @@ class VectorLayer(Layer, VectorWrapper):
             self.observation_space = batch_space(self.perturbed_space, env.num_envs)
         self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
         self._every: Flags = np.ones(env.num_envs, bool)
+        inner = [mask_method(one) for one in getattr(env.unwrapped, "envs", ()) if isinstance(one, gym.Env)]
+        if self.on == "action" and inner and None not in inner:
+            self._masks = lambda: np.stack([ask() for ask in inner if ask is not None])
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
@@ -605,12 +622,12 @@ class VectorLayer(Layer, VectorWrapper):
 
     def _with_mask(self, obs: Any, info: Info) -> Info:
         """``info`` with the masks that lie in observations, of all rows."""
-        found = with_mask(obs, info) if self._masked else info
+        found = with_mask(obs, info, self._mask_path)
         return info if found is info else {**found, f"_{MASK}": self._every}
 
     def _allowed(self, info: Info, mask: Flags | None) -> torch.Tensor | None:
         """Action masks bool ``[B, A]``; after a partial reset the other rows keep theirs, and a row without has all."""
-        new = side_by_side_mask(info.get(MASK), self._choices)
+        new = self._mask(info)
         if new is None:
             return self._action_mask if mask is not None else None
         new, known = torch.as_tensor(new).bool(), info.get(f"_{MASK}")

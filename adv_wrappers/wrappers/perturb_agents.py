@@ -13,7 +13,6 @@ from typing import Any, cast
 import gymnasium as gym
 
 from adv_wrappers.core.clock import row_seeds
-from adv_wrappers.core.spaces import with_mask
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.errors import SnapshotError, ThreatError
 from adv_wrappers.victims import Victim
@@ -153,7 +152,7 @@ class PerturbAgents(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo ha
 
     def _receive(self, layer: EnvLayer, agent: Any, obs: dict[Any, Any], infos: dict[Any, Info]) -> None:
         """Put what a layer makes of an agent's observation and info in their place."""
-        obs[agent], infos[agent] = layer._receive(obs[agent], with_mask(obs[agent], infos.get(agent, {})))
+        obs[agent], infos[agent] = layer._receive(obs[agent], infos.get(agent, {}))
 
 
 def _stacks_of(env: Any) -> dict[Any, gym.Env[Any, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from adv_wrappers.core.perturbation import On
-from adv_wrappers.core.spaces import MASK, side_by_side_mask, with_mask
+from adv_wrappers.core.spaces import MASK, leaf_at, side_by_side_mask
 from adv_wrappers.core.types import Flags, Info
 from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.utils import trees
@@ -33,6 +34,8 @@ class VecLayer(Layer, VecEnvWrapper):
     def _installed(self, env: VecEnv) -> None:
         if not self.quantize:
             self.observation_space = self.perturbed_space
+        if self.on == "action" and env.has_attr("action_masks"):
+            self._masks = partial(env.env_method, "action_masks")
 
     def reset(self) -> Any:
         """Reset all rows."""
@@ -58,7 +61,7 @@ class VecLayer(Layer, VecEnvWrapper):
         dones = np.asarray(dones, dtype=bool)  # SuperSuit's are integers
         rewards = self._pay(rewards)
         engine, infos = self.engine, self._end_step(obs, dones, list(infos))
-        if self._masked or any(MASK in info for info in infos):
+        if self._mask_path is not None or self._masks is not None or any(MASK in info for info in infos):
             fresh = self._with_masks(obs, self._reset_infos_beneath())
             self.reset_infos = [
                 new if done else old for new, old, done in zip(fresh, self.reset_infos, dones, strict=True)
@@ -104,9 +107,10 @@ class VecLayer(Layer, VecEnvWrapper):
 
     def _with_masks(self, obs: Any, infos: Sequence[Info]) -> list[Info]:
         """The infos of all rows, with the masks that lie in observations."""
-        if not self._masked:
+        if self._mask_path is None and self._masks is None:
             return list(infos)
-        return [with_mask({MASK: mask}, info) for mask, info in zip(obs[MASK], infos, strict=True)]
+        masks = self._masks() if self._masks is not None else leaf_at(obs, self._mask_path or ())
+        return [{MASK: mask, **info} for mask, info in zip(masks, infos, strict=True)]
 
 
 def _masks(infos: Sequence[Info], choices: tuple[int, ...]) -> torch.Tensor | None:

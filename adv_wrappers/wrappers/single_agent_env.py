@@ -20,7 +20,7 @@ import gymnasium as gym
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.clock import row_seeds
-from adv_wrappers.core.spaces import action_mask_of
+from adv_wrappers.core.spaces import action_mask_of, mask_choices, mask_path
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import AdvWrappersError, SpaceError, VictimError
@@ -125,17 +125,19 @@ class _RandomPolicy:
     state would have to be saved with the environment's.
 
     Args:
+        observation_space: of the agent.
         action_space: of the agent; its own draws are left alone.
     """
 
-    def __init__(self, action_space: Any) -> None:
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
         self.space, self._root, self._t = copy.deepcopy(action_space), secrets.randbits(64), 0
+        self._mask_path = mask_path(observation_space, mask_choices(action_space))
 
     def reset(self, seed: int | None) -> None:
         self._root, self._t = rng.fold(self._root, 0) if seed is None else seed, 0
 
     def act(self, obs: Any, info: Info) -> Any:
-        mask = action_mask_of(obs, info)
+        mask = action_mask_of(obs, info, self._mask_path)
         self.space.seed(rng.fold(self._root, self._t))
         self._t += 1
         return self.space.sample() if mask is None else self.space.sample(mask=mask)
@@ -224,7 +226,7 @@ class SingleAgentEnv(gym.Env[Any, Any]):
         observation_space = self.parallel_env.observation_space(name)
         action_space = self.parallel_env.action_space(name)
         if given == RANDOM:
-            return _RandomPolicy(action_space)
+            return _RandomPolicy(observation_space, action_space)
         with agent_in_errors(name):
             victim = load_victim(given)
             fits(victim, observation_space, action_space)

@@ -1,4 +1,4 @@
-"""Action masks that lie in observations, as in PettingZoo's games: layers on actions keep to the true ones."""
+"""Action masks in observations, infos, and what environments are asked for: layers on actions keep to the true ones."""
 
 from __future__ import annotations
 
@@ -48,6 +48,34 @@ class Game(gym.Env[Any, Any]):
         self.t += 1
         obs, info = self.show()
         return obs, 1.0, self.t >= 4, False, info
+
+
+class Asked(Game):
+    """Says what is allowed when it is asked, as sb3-contrib has it."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.observation_space = spaces.Dict(observation=spaces.Box(-1, 1, (4,)))
+
+    def show(self) -> Any:
+        obs, _ = super().show()
+        return {"observation": obs["observation"]}, {}
+
+    def action_masks(self) -> Any:
+        return self.buffer == 1
+
+
+class Named(Game):
+    """Its masks have another name, and lie deeper."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        inner = spaces.Dict(observation=spaces.Box(-1, 1, (4,)), legal_actions=spaces.Box(0, 1, (N,), np.int8))
+        self.observation_space = spaces.Dict(turn=spaces.Discrete(2), agent=inner)
+
+    def show(self) -> Any:
+        obs, _ = super().show()
+        return {"turn": 0, "agent": {"observation": obs["observation"], "legal_actions": obs["action_mask"]}}, {}
 
 
 class FromZero(Game):
@@ -128,6 +156,60 @@ def test_vectors_of_sb3(threat: Any, where: str, lie: bool) -> None:
     for _ in range(30):
         env.step(np.array([permitted(game) for game in games]))
     assert sum(game.forbidden for game in games) == 0
+
+
+@pytest.mark.parametrize("threat", [*THREATS[:2], LARGEST], ids=[*IDS[:2], IDS[3]])
+@pytest.mark.parametrize("kind", [Asked, Named])
+def test_other_ways_to_say_what_is_allowed(threat: Any, kind: Any) -> None:
+    single, venv = kind(), SyncVectorEnv([kind] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
+    env, vector = adv.wrap(single, threat), adv.wrap(venv, threat)
+    vector.reset(seed=0)
+    for episode in range(8):
+        env.reset(seed=episode)
+        for _ in range(4):
+            env.step(permitted(single))
+            vector.step(np.array([permitted(game) for game in venv.envs]))
+    assert not any(game.forbidden for game in [single, *venv.envs])
+
+
+def test_a_vector_of_sb3_is_asked() -> None:
+    module = pytest.importorskip("stable_baselines3.common.vec_env")
+    kind = type("AskedFromZero", (Asked,), {"action_space": spaces.Discrete(N), "first": 0})
+    venv = module.DummyVecEnv([kind] * 3)
+    env = adv.wrap(venv, "action-noise")
+    env.reset()
+    for _ in range(30):
+        env.step(np.array([permitted(game) for game in venv.envs]))
+    assert sum(game.forbidden for game in venv.envs) == 0
+
+
+def test_evaluations_ask_too() -> None:
+    made: list[Asked] = []
+
+    def make() -> Asked:
+        made.append(Asked())
+        return made[-1]
+
+    def choose(obs: Any) -> Any:
+        return torch.stack([torch.as_tensor(made[-1].action_masks()).float()] * len(obs["observation"]))
+
+    agent = adv.from_module(choose, make().observation_space, Game.action_space, "logits")
+    adv.evaluate(agent, make, ["action-flip:p=1"], episodes=4, num_envs=1)
+    assert made[-1].t and not any(game.forbidden for game in made)
+
+
+def test_what_the_agent_itself_rules_out_is_no_worst_action() -> None:
+    game = type("Silent", (Game,), {"show": lambda self: ({"observation": Game.show(self)[0]["observation"]}, {})})("")
+    game.observation_space = spaces.Dict(observation=spaces.Box(-1, 1, (4,)))
+    logits = torch.tensor([[3.0, -torch.inf, 1.0, 2.0, -torch.inf]])
+    agent = adv.from_module(lambda obs: logits.expand(len(obs["observation"]), N), game.observation_space,
+                            game.action_space, "logits")  # fmt: skip
+    sent: list[int] = []
+    game.step = lambda action: (sent.append(int(action)), Game.step(game, action))[1]
+    env = adv.wrap(game, "worst-action:by=policy", victim=agent)
+    env.reset(seed=0)
+    env.step(2)
+    assert sent == [4]
 
 
 def test_a_layer_inside_the_rows_may_lie() -> None:

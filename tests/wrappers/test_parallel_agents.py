@@ -56,6 +56,6 @@ def test_errors_say_which_agent_they_are_about() -> None:
 
 def test_masks_are_in_the_info_or_in_the_observation() -> None:
     mask = np.ones(3, np.int8)
-    assert action_mask_of(np.zeros(2), {"action_mask": mask}) is mask
-    assert action_mask_of({"observation": 0, "action_mask": mask}, {}) is mask
-    assert action_mask_of(np.zeros(2), {}) is None
+    assert action_mask_of(np.zeros(2), {"action_mask": mask}, None) is mask
+    assert action_mask_of({"observation": 0, "action_mask": mask}, {}, ("action_mask",)) is mask
+    assert action_mask_of(np.zeros(2), {}, None) is None

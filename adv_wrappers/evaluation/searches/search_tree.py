@@ -26,7 +26,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
-from adv_wrappers.core.spaces import action_mask_of
+from adv_wrappers.core.spaces import action_mask_of, mask_path
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment
 from adv_wrappers.environments.replay import record_for_replay
@@ -146,6 +146,7 @@ class DeterministicEpisodes:
         self.env, self.label = self.environment(), victim.ref or repr(victim)
         if not strict:
             self.env = record_for_replay(self.env)
+        self._mask_path = mask_path(self.env.observation_space, (self.count,))
         self.limit, self.strict = step_limit(self.env), strict
         self._runner, self._checked, self._draws = PolicyRunner(victim, 1), False, False
 
@@ -184,7 +185,8 @@ class DeterministicEpisodes:
     def _node(self, observation: Any, info: Info, steps: int, total: float) -> TreeNode:
         # what was seen may be the environment's own memory
         seen = observation.copy() if isinstance(observation, np.ndarray) else copy.deepcopy(observation)
-        return TreeNode(Snapshot.of(self.env), seen, copy.copy(action_mask_of(observation, info)), steps, total)
+        mask = copy.copy(action_mask_of(observation, info, self._mask_path))
+        return TreeNode(Snapshot.of(self.env), seen, mask, steps, total)
 
     def check_drew_nothing(self, first: TreeNode) -> None:
         """Raise or warn if random numbers were drawn on the way from ``first`` to the present state.
