@@ -47,8 +47,10 @@ nothing; give it ``1 - (1 - confidence) / steps``).
 
 **CROP's bounds on the return.** Its global smoothing (GRe) is of attacks that are fixed beforehand; the lemma above
 makes the same numbers hold for attacks that adapt. Its percentile is :meth:`SmoothedCertificate.certified_quantile`.
-Its expectation is :meth:`SmoothedCertificate.certified_mean`, of which :meth:`SmoothedCertificate.certified_return` is
-mostly the tighter form. Its search from local smoothing (LoRe) is :mod:`adv_wrappers.certification.crop`.
+Its expectation shifts the mean of the returns alone, ``Phi(Phi^-1(m) - eps / sigma)`` in units of their range, which
+:meth:`SmoothedCertificate.certified_return` of the same distribution is never below (Jensen's inequality). Its search
+from local smoothing (LoRe) is :mod:`adv_wrappers.certification.crop`.
+
 Floating point is left out of account: noise has 24 bits (float32), so it ends 5.4 sigma out.
 """
 
@@ -171,8 +173,8 @@ class SmoothedCertificate:
     >>> found = SmoothedCertificate([1.0] * 90 + [0.0] * 10, sigma=1.0, least=0.0)
     >>> round(found.certified_return(0.0), 2), round(found.certified_return(1.0), 2)
     (0.78, 0.41)
-    >>> found.certified_quantile(0.5), found.certified_quantile(1.5), round(found.certified_mean(1.0, most=1.0), 2)
-    (1.0, 0.0, 0.41)
+    >>> found.certified_quantile(0.5), found.certified_quantile(1.5)
+    (1.0, 0.0)
     >>> print(found)
     return 0.9 over 100 episodes; at least 0.777, 0.603, 0.406 under attacks of 0, 0.5, 1 sigma (confidence 0.95)
     """
@@ -248,29 +250,6 @@ class SmoothedCertificate:
             shown = least_probability(count - middle + 1, count, 1 - self.confidence) >= reached
             low, high = (middle, high) if shown else (low, middle - 1)
         return self.least if low == 0 else float(ordered[low - 1])
-
-    def certified_mean(self, eps: float, most: float) -> float:
-        """Lower bound on the expected return from the mean alone (CROP's expectation): mostly below certified_return.
-
-        The mean ``m`` of the returns in units of their range, less what Hoeffding's inequality allows for, becomes
-        ``Phi(Phi^-1(m) - eps / sigma)``, which is never below the paper's line ``m - eps / (sigma sqrt(2 pi))``. The
-        whole distribution, shifted value by value, has a mean that is at least this (Jensen's inequality). But a sample
-        shows a mean better than it shows a whole distribution: where returns spread widely and attacks are short, this
-        is the larger bound. Both hold at ``confidence``, each by itself.
-
-        Args:
-            eps: length of the attack over the whole episode, at least 0.
-            most: the largest return that is possible.
-
-        Raises:
-            ValueRangeError: for returns above ``most``.
-        """
-        returns = np.asarray(self.returns)
-        if not number("most", most, self.least, above=True) >= returns.max():
-            raise ValueRangeError(f"a return of {returns.max():g} is above most={most:g}")
-        mean = (returns.mean() - self.least) / (most - self.least) - hoeffding(len(returns), 1 - self.confidence)
-        moved = _NORMAL.cdf(_NORMAL.inv_cdf(mean) - self._length(eps)) if mean > 0 else 0.0
-        return self.least + (most - self.least) * moved
 
     def _length(self, eps: float) -> float:
         """The length of an attack in units of sigma, for all noisy copies together."""
