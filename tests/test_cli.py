@@ -331,7 +331,6 @@ DYNAMICS = ["train-dynamics", "Hopper-v5", "--victim", "zoo:hopper-ppo"]
         ([*CRITIC, "--one", "--num-envs", "9" * 30], "--num-envs must be an integer from 1 to 65536"),
         ([*DYNAMICS, "--layers", "9" * 30], "--layers"),
         ([*DYNAMICS, "--width", "9" * 30], "hidden must be a list, each an integer from 1 to 65536"),
-        ([*DYNAMICS, "--ensemble", "70000"], "--ensemble must be an integer from 1 to 100"),
         ([*DYNAMICS, "--epochs", "9" * 30], "--epochs must be an integer from 1 to 1000000"),
         ([*DYNAMICS, "--transitions", "9" * 30], "--transitions must be an integer from 100 to 1000000000000"),
     ],

@@ -36,7 +36,6 @@ from adv_wrappers.utils.limits import (
     Epochs,
     Exploration,
     LearningRate,
-    Networks,
     Seed,
     Share,
     TrainingSteps,
@@ -67,7 +66,6 @@ def train_dynamics(
     noise: Exploration = 0.3,
     random: Share = 0.5,
     hidden: Sequence[Width] = (1000,) * 4,
-    ensemble: Networks = 1,
     epochs: Epochs = 20,
     batch: TrainingSteps = 512,
     lr: LearningRate = 1e-3,
@@ -91,8 +89,7 @@ def train_dynamics(
         noise: on the actions of half of the victim's episodes, as a fraction of half their range. It is the standard
             deviation of Gaussian noise.
         random: share of transitions with random actions, drawn evenly from the action space.
-        hidden: widths of the layers; none for a linear model, which has no use for the next four arguments.
-        ensemble: networks, trained from different weights, whose predictions are averaged.
+        hidden: widths of the layers; none for a linear model, which has no use for the next three arguments.
         epochs: passes over the transitions.
         batch: transitions of a step of the training.
         lr: Adam's first learning rate.
@@ -100,7 +97,7 @@ def train_dynamics(
         num_envs: environments side by side.
         out: a folder for the model; the same call goes on where it stopped. It also holds the transitions.
         progress: called as ``progress(part, done, whole)``, with ``part`` one of ``"victim"``, ``"random"``
-            (transitions) and ``"training"`` (epochs of all networks).
+            (transitions) and ``"training"`` (epochs).
 
     Returns:
         The model. ``card["errors"]`` holds, for the victim's transitions that were held out and for the random ones (or
@@ -143,7 +140,6 @@ def train_dynamics(
         "noise": noise,
         "random": random,
         "hidden": list(hidden),
-        "ensemble": 1 if linear else ensemble,
         "epochs": None if linear else epochs,
         "batch": None if linear else batch,
         "lr": None if linear else lr,
@@ -216,8 +212,7 @@ def _fit(data: _Data, folder: TrainingFolder, progress: Callable[[str, int, int]
             layer.weight.copy_(solved[:-1].T)
             layer.bias.copy_(solved[-1])
         return model
-    nets = [relu_mlp(sizes, (how["seed"], 2, i)) for i in range(how["ensemble"])]
-    model = TransitionModel(nets, **statistics)
+    model = TransitionModel([relu_mlp(sizes, (how["seed"], 2, 0))], **statistics)
     _descend(model, data, folder, progress)
     return model
 
@@ -225,24 +220,20 @@ def _fit(data: _Data, folder: TrainingFolder, progress: Callable[[str, int, int]
 def _descend(
     model: TransitionModel, data: _Data, folder: TrainingFolder, progress: Callable[[str, int, int], None] | None
 ) -> None:
-    """Train all networks of a model, one after the other, from the last checkpoint where there is one."""
-    how, lr = folder.about["training"], folder.about["training"]["lr"]
+    """Train the network of a model, from the last checkpoint where there is one."""
+    how, lr, (net,) = folder.about["training"], folder.about["training"]["lr"], model.nets
     x, y = model.inputs(data.obs, data.act), _normalised(data.change, (model.change_mean, model.change_std))
     epochs, batch = how["epochs"], min(how["batch"], len(x))
-    whole, each = epochs * len(model.nets), len(x) // batch
-    optimizers = [torch.optim.Adam(net.parameters(), lr=lr) for net in model.nets]
+    each, optimizer = len(x) // batch, torch.optim.Adam(net.parameters(), lr=lr)
     if folder.checkpoint is not None:
         state = read_tensors(folder.checkpoint)
         with decoding(f"{folder.checkpoint} as the state of this model"):
-            model.nets.load_state_dict(state["networks"])
-            for optimizer, own in zip(optimizers, state["optimizers"], strict=True):
-                optimizer.load_state_dict(own)
-    for epoch in range(len(folder.record), whole):
-        number, own = divmod(epoch, epochs)
-        net, optimizer = model.nets[number], optimizers[number]
+            net.load_state_dict(state["network"])
+            optimizer.load_state_dict(state["optimizer"])
+    for epoch in range(len(folder.record), epochs):
         order = torch.from_numpy(np.random.default_rng((how["seed"], 3, epoch)).permutation(len(x)))
         for i, rows in enumerate(order[: each * batch].split(batch)):
-            rate = optimizer.param_groups[0]["lr"] = cosine_rate(lr, own + i / each, epochs)
+            rate = optimizer.param_groups[0]["lr"] = cosine_rate(lr, epoch + i / each, epochs)
             loss = (net(x[rows]) - y[rows]).square().mean()
             optimizer.zero_grad()
             loss.backward()
@@ -251,11 +242,10 @@ def _descend(
             raise ValueRangeError(f"the training of the model left the finite numbers: choose lr below {rate:g}")
         checkpoint = folder.begin_checkpoint(epoch + 1)
         if checkpoint is not None:
-            states = [optimizer.state_dict() for optimizer in optimizers]
-            write_tensors(checkpoint, {"networks": model.nets.state_dict(), "optimizers": states})
+            write_tensors(checkpoint, {"network": net.state_dict(), "optimizer": optimizer.state_dict()})
         folder.add({"steps": epoch + 1, "loss": float(loss.detach())}, checkpoint)
         if progress is not None:
-            progress("training", epoch + 1, whole)
+            progress("training", epoch + 1, epochs)
 
 
 def _normalised(values: Tensor, statistics: MeanStd) -> Tensor:

@@ -108,7 +108,7 @@ class Limits:
 
 MOST_EPISODES = 10**6
 MOST_TRAINING_STEPS = 10**12
-MOST_NETWORKS = 100  # of an ensemble
+MOST_NETWORKS = 100  # of a card
 MOST_SEED = 2**32 - 2**16  # with which Stable-Baselines3 can seed NumPy's own generator
 
 Integer = Annotated[int, Limits()]
@@ -136,7 +136,6 @@ TrainingSteps = Annotated[int, Limits(1, MOST_TRAINING_STEPS)]
 Transitions = Annotated[int, Limits(100, MOST_TRAINING_STEPS)]
 Epochs = Annotated[int, Limits(1, 10**6)]
 Width = Annotated[int, Limits(1, 2**16)]  # of a layer
-Networks = Annotated[int, Limits(1, MOST_NETWORKS)]
 LearningRate = Annotated[float, Limits(0, 1e3, above=True)]
 Exploration = Annotated[float, Limits(0, 1e3)]  # as a fraction of half the range of actions
 AttackCount = Annotated[int, Limits(1, 10**9)]  # of an episode

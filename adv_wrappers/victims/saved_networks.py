@@ -386,8 +386,8 @@ def load_denoiser(ref: Denoiser | str | Path) -> Denoiser:
 #
 # Weng et al. 2020 (section 3.2, step 1) learn ``s' = f(s, a)`` from transitions, and plan perturbations through it.
 # Here the model predicts the normalised change of the observation, as is usual in model-based reinforcement learning;
-# the paper's linear model ``f(s, a) = A s + B a`` is the same without hidden layers. Several networks may vote
-# (``ensemble=``): the prediction is their mean. A further output predicts the reward of the step.
+# the paper's linear model ``f(s, a) = A s + B a`` is the same without hidden layers. A further output predicts the
+# reward of the step. A card may hold several networks: the prediction is their mean.
 #
 # A model is a folder with ``card.json`` and ``weights.safetensors``, which holds data and no code;
 # :func:`adv_wrappers.train_dynamics` makes one.

@@ -46,8 +46,7 @@ def trainings() -> Items:
     for kind in ("sa-rl", "timed:max-diff"):
         found[f"adversary {kind} interrupted"] = functools.partial(interrupted, adversary_trained, kind, "ppo")
     found["critic"] = critic
-    found["dynamics"] = functools.partial(transition_model, ensemble=1)
-    found["dynamics of two"] = functools.partial(transition_model, ensemble=2)
+    found["dynamics"] = transition_model
     found["denoiser, diffusion"] = functools.partial(denoiser, "diffusion")
     found["denoiser, plain"] = functools.partial(denoiser, "plain")
     found["imitation"] = imitation
@@ -127,10 +126,10 @@ def critic() -> Value:
         return weights_in(folder / "critic")
 
 
-def transition_model(ensemble: int) -> Value:
+def transition_model() -> Value:
     """A model of the dynamics."""
     with in_folder() as folder:
-        how: Any = {"hidden": (16,), "epochs": 2, "num_envs": 4, "ensemble": ensemble, "out": folder / "model"}
+        how: Any = {"hidden": (16,), "epochs": 2, "num_envs": 4, "out": folder / "model"}
         found = adv.train_dynamics("zoo:hopper-ppo", "Hopper-v5", 1000, **how)
         return [weights_in(folder / "model"), untimed(found.card["errors"])]
 
