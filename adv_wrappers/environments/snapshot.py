@@ -276,8 +276,8 @@ def _play(env: Any, action: Any, steps: int, space: spaces.Space[Any]) -> Iterat
         action = space.sample() if mask is None else space.sample(np.asarray(mask, np.int8))
 
 
-def difference(one: object, two: object, name: str) -> str:
-    """Where two answers differ, "" where they do not."""
+def difference(one: object, two: object, name: str, rounding: float = 0.0) -> str:
+    """Where two answers differ, "" where they do not: to the bit, or by more than rounding, relative and absolute."""
     if name == "info[episode][t]":  # seconds
         return ""
     one, two = _plain(one), _plain(two)
@@ -285,17 +285,20 @@ def difference(one: object, two: object, name: str) -> str:
         return f"{name} (with {sorted(map(str, one.keys() ^ two.keys()))} only once)"
     if type(one) is type(two) and isinstance(one, (dict, list, tuple)) and len(one) == len(two):  # type: ignore[arg-type]
         keys = one if isinstance(one, dict) else range(len(one))
-        parts = (difference(one[key], two[key], f"{name}[{key}]") for key in keys)  # type: ignore[index]
+        parts = (difference(one[key], two[key], f"{name}[{key}]", rounding) for key in keys)  # type: ignore[index]
         return next(filter(None, parts), "")
     if isinstance(one, (np.ndarray, np.generic, float)) and type(one) is type(two):
         a, b = np.asarray(one), np.asarray(two)
         alike = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        if rounding and a.shape == b.shape and {a.dtype.kind, b.dtype.kind} <= set("iuf"):
+            alike = np.allclose(a, b, rounding, rounding, equal_nan=True)
     else:
         alike = type(one) is type(two) and (type(one).__eq__ is object.__eq__ or bool(one == two))
-    return "" if alike else f"{name} ({one!r:.60}, then {two!r:.60})"
+    return "" if alike else f"{name} ({' '.join(f'{one!r:.60}, then {two!r:.60}'.split())})"
 
 
 def _plain(value: object) -> object:
-    """Tensors as arrays, and arrays of objects as lists."""
-    value = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+    """Tensors and what else is like an array as arrays, and arrays of objects as lists."""
+    value = value.detach().cpu() if isinstance(value, Tensor) else value
+    value = np.asarray(value) if hasattr(value, "__array__") and not isinstance(value, np.generic) else value
     return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value

@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium import spaces
 
 from adv_wrappers.core.types import Array, Space
-from adv_wrappers.utils.trees import leaves
+from adv_wrappers.environments.snapshot import difference
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 
@@ -81,31 +81,14 @@ def _difference(first: Sequence[tuple[Any, ...]], second: Sequence[tuple[Any, ..
     """A sentence about the first answer that differs between two playings; "" for none."""
     for step, (one, two) in enumerate(zip(first, second, strict=False)):
         for name, a, b in zip(("observation", "reward", "terminated", "truncated"), one, two, strict=False):
-            if _differ(a, b):
-                where = f"the {name} of step {step}" if step else "the first observation"
+            if where := difference(a, b, name, _ROUNDING):
                 return (
-                    f"the environment does not repeat: {where} was {_short(a)}, and {_short(b)} when the "
-                    f"episode of the same seed was played again with the same actions. So runs under attack are not "
-                    f"paired with the clean run, and the same call gives other numbers. It keeps a state over its "
-                    f"episodes, or draws from elsewhere than self.np_random, which super().reset(seed=seed) makes"
+                    f"the environment does not repeat: {f'step {step}' if step else 'the reset'} has another {where} "
+                    f"when the episode of the same seed is played again with the same actions. So runs under attack "
+                    f"are not paired with the clean run, and the same call gives other numbers. It keeps a state over "
+                    f"its episodes, or draws from elsewhere than self.np_random, which super().reset(seed=seed) makes"
                 )
     return ""
-
-
-def _differ(one: Any, two: Any) -> bool:
-    """Whether two answers differ by more than rounding."""
-    pairs = [[np.asarray(leaf) for leaf in leaves(each)] for each in (one, two)]
-    return len(pairs[0]) != len(pairs[1]) or not all(map(_alike, *pairs))
-
-
-def _alike(a: Array, b: Array) -> bool:
-    if a.shape != b.shape or a.dtype.kind not in "biuf" or b.dtype.kind not in "biuf":
-        return np.array_equal(a, b)
-    return np.allclose(a, b, _ROUNDING, _ROUNDING, equal_nan=True)
-
-
-def _short(value: Any) -> str:
-    return " ".join(repr(value).split())[:60]
 
 
 class OutsideSpace:

@@ -15,6 +15,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
+from adv_wrappers.environments.snapshot import difference
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.evaluation import first_steps
 from adv_wrappers.evaluation.first_steps import OutsideSpace
@@ -102,13 +103,13 @@ def said(env: Any, *words: str) -> list[str]:
 @every_case(
     ("env", "where"),
     [
-        (GlobalNumpy, "the first observation was"),
-        (GlobalReward, "the reward of step 1 was"),
-        (GlobalEnd, "the terminated of step"),
-        (GlobalTorch, "the first observation"),
-        (OwnGenerator, "the first observation"),
-        (NoSeed, "the first observation"),
-        (OverEpisodes, "the first observation"),
+        (GlobalNumpy, "the reset has another observation"),
+        (GlobalReward, "step 1 has another reward"),
+        (GlobalEnd, "has another terminated"),
+        (GlobalTorch, "the reset has another observation"),
+        (OwnGenerator, "the reset has another observation"),
+        (NoSeed, "the reset has another observation"),
+        (OverEpisodes, "the reset has another observation"),
     ],
 )
 def test_an_environment_that_does_not_follow_its_seed(env: Any, where: str) -> None:
@@ -125,6 +126,25 @@ class OnlyAtFirst(Well):
         obs, info = super().reset(**given)
         obs, self.scale = obs * self.scale, np.float32(1)
         return obs, info
+
+
+class LikeAnArray:
+    """An observation that is none of NumPy's or torch's, and whose comparison has no truth value."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array(self.values, dtype)
+
+    def __eq__(self, other: Any) -> Any:
+        return self.values == other.values
+
+
+def test_observations_like_arrays_differ_by_more_than_rounding() -> None:
+    one, near, far = (LikeAnArray(np.array([1.0, 2.0 + more])) for more in (0.0, 1e-7, 1e-3))
+    assert difference(one, one, "observation") == difference(one, near, "observation", 1e-5) == ""
+    assert difference(one, near, "observation") and difference(one, far, "observation", 1e-5)
 
 
 def test_what_the_first_reset_alone_does() -> None:
