@@ -20,8 +20,8 @@ RowIndex = NDArray[np.intp] | NDArray[np.bool_] | Tensor | int  # numbers of row
 
 
 def leaves(tree: object) -> Iterator[Any]:
-    """The leaves of a tree, in order: everything but dictionaries, tuples, lists, deques and None."""
-    if isinstance(tree, (dict, tuple, list, deque)):
+    """The leaves of a tree, in order: everything but dictionaries, tuples, lists, deques and None; a shape is one."""
+    if isinstance(tree, (dict, tuple, list, deque)) and not isinstance(tree, torch.Size):
         for branch in tree.values() if isinstance(tree, dict) else tree:
             yield from leaves(branch)
     elif tree is not None:
@@ -39,7 +39,7 @@ def map_leaves(function: Callable[[Any], object], tree: object) -> Any:
         return {key: map_leaves(function, branch) for key, branch in tree.items()}
     if isinstance(tree, deque):
         return deque((map_leaves(function, branch) for branch in tree), tree.maxlen)
-    if isinstance(tree, (tuple, list)):
+    if isinstance(tree, (tuple, list)) and not isinstance(tree, torch.Size):
         branches = [map_leaves(function, branch) for branch in tree]
         return type(tree)(*branches) if hasattr(tree, "_fields") else type(tree)(branches)  # a named tuple
     return None if tree is None else function(tree)

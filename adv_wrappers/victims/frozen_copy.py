@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.nn.utils import parametrize
 
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.trees import leaves
@@ -72,6 +73,7 @@ def frozen_copy(net: nn.Module, device: torch.device, dtype: torch.dtype | None)
         return None
     with contextlib.suppress(NotImplementedError, RuntimeError):  # exported programs have one mode alone
         made.eval()
+    _compute_parametrized(made)
     for weight in made.parameters():
         if weight.is_leaf:
             weight.requires_grad_(False)
@@ -95,6 +97,15 @@ def _unwrap_parts(net: nn.Module) -> None:
         for name, child in part.named_children():
             if (inner := unwrapped(child)) is not child:
                 setattr(part, name, inner)
+
+
+def _compute_parametrized(net: nn.Module) -> None:
+    """Weights that are computed from others, such as orthogonal ones, as they are: those could not be pickled."""
+    parts: list[Any] = list(net.modules())
+    for part in parts:
+        if not isinstance(part, torch.jit.ScriptModule) and parametrize.is_parametrized(part):
+            for name in list(part.parametrizations):
+                parametrize.remove_parametrizations(part, name)
 
 
 def _results(net: nn.Module) -> Iterator[Tensor]:

@@ -149,6 +149,14 @@ class Probe:
                 f"the module does not take observations of shapes {seen}: {why}{_by_method(self.net)}"
             ) from error
         writes = [leaf._version for leaf in tensors(given)] != before
+        try:
+            with torch.no_grad(), unchanged_randomness():
+                self.net(*self.given(count=3))
+        except Exception as error:
+            raise VictimError(
+                f"the module takes 2 observations at once and not 3, and batches have any size: {error}; "
+                f"torch.export.export takes dynamic_shapes=({{0: torch.export.Dim('batch')}},)"
+            ) from error
         if isinstance(out, torch.distributions.Distribution):
             try:
                 found, params = params_of(out)

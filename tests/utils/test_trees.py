@@ -16,6 +16,11 @@ class Pair(NamedTuple):
     c: torch.Tensor | None
 
 
+def test_a_shape_is_a_leaf():
+    shape = torch.Size([2, 3])
+    assert [*trees.leaves([shape])] == [shape] and trees.map_leaves(lambda leaf: leaf, [shape]) == [shape]
+
+
 def test_leaves_in_order():
     a, b, c = torch.zeros(1), torch.ones(1), np.zeros(2)
     assert list(map(id, trees.leaves({"x": (a, None), "y": [b, {"z": c}]}))) == [id(a), id(b), id(c)]

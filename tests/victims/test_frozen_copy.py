@@ -98,6 +98,11 @@ def _weight_norm():
     return nn.utils.weight_norm(nn.Linear(4, 2))
 
 
+def _orthogonal():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.utils.parametrizations.orthogonal(nn.Linear(4, 4)), nn.Linear(4, 2))
+
+
 def _inside(module):
     net = Around()
     net.net = module(net.net)
@@ -118,11 +123,30 @@ MAKERS = {
     "cached output": Caches,
     "cached distribution": Keeps,
     "old weight_norm": _weight_norm,
+    "orthogonal weights": _orthogonal,
     "casts to half": Casts,
     "casts to double": Wide,
     "no gradient": WithoutGradient,
     "no state_dict": WithoutStateDict,
 }
+
+
+def test_weights_that_are_computed_are_read_as_a_layer():
+    net = _orthogonal()
+    assert adv.from_module(net, SEEN, TWO, "logits").graph is not None
+    assert nn.utils.parametrize.is_parametrized(net[0])  # the agent's own is left as it was
+
+
+def test_a_module_of_one_size_of_batch_is_refused():
+    """As torch.export makes them unless it is told otherwise."""
+
+    class OfTwo(Around):
+        def forward(self, x):
+            torch._assert(len(x) == 2, "Guard failed: x.size()[0] == 2")
+            return self.net(x)
+
+    with pytest.raises(VictimError, match=r"takes 2 observations at once and not 3.*Guard failed.*dynamic_shapes"):
+        adv.from_module(OfTwo(), SEEN, TWO, "logits")
 
 
 @pytest.mark.parametrize(
