@@ -194,8 +194,8 @@ def _none(ctx: click.Context, param: click.Parameter, word: str) -> str | None:
 
 @command(
     "train-critic",
-    "adv_wrappers.training.critic.train_one_critic",
-    "adv_wrappers.training.critic.scan_critics:episodes,attack_steps",
+    "adv_wrappers.training.critic.CriticSettings",
+    "adv_wrappers.training.critic.train_critic",
     robust={"type": click.Choice(["interval", "none"]), "callback": _none},
     eps={"flag": "--robust-eps", "type": click.FloatRange(0, 1e30)},
     out=REQUIRED,
@@ -231,14 +231,7 @@ def train_critic_(
     if one and (radius is not None or scale is not None):
         raise click.UsageError("one critic is not attacked with: --eps and --scale go with several")
     from adv_wrappers.core.threat import given_budget
-    from adv_wrappers.training.critic import (
-        CRITIC_GRID,
-        EPS,
-        SMALL,
-        check_scan_folder,
-        scan_critics,
-        train_one_critic,
-    )
+    from adv_wrappers.training.critic import CRITIC_GRID, EPS, SMALL, check_scan_folder, scan_critics, train_critic
 
     within = given_budget(radius, None if scale is None else parse_value(scale), None)
     how, ref = repeated(given, "select"), given["victim"]
@@ -246,8 +239,8 @@ def train_critic_(
     setting = {name: given.pop(name) for name in _SETTING}
     with show_progress() as move, resumable(out):
         if one:
-            critic = train_one_critic(
-                agent, env, out=out, progress=lambda *at: move("robust-sarsa critic", *at), **setting, **given
+            critic = train_critic(
+                agent, env, settings=[setting], out=out, progress=lambda *at: move("robust-sarsa critic", *at), **given
             )
         else:
             check_scan_folder(out)

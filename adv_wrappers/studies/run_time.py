@@ -42,7 +42,7 @@ from adv_wrappers.studies.suite.attack_lists import (
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.studies.suite.trained_attacks import SARSA
 from adv_wrappers.studies.suite.untrained_attacks import beam, beam_attack
-from adv_wrappers.training.critic import CriticTraining, scan_critics, train_one_critic
+from adv_wrappers.training.critic import CriticSettings, CriticTraining, scan_critics
 from adv_wrappers.training.folder import read_record
 from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.utils.threads import one_thread
@@ -298,13 +298,12 @@ def adversary_seconds(name: str, setting: AttackSetting) -> float:
 
 def _critic_seconds(setting: AttackSetting, clean: Row) -> float:
     """Seconds of the training of all critics, and of the episodes that choose one of them and score it."""
-    usual = inspect.signature(train_one_critic).parameters["steps"].default
     for _ in range(2):  # as above
         began = time.perf_counter()
-        how = {"seed": 3 * setting.seed, **setting.critics[0], "steps": _CRITIC_STEPS}
+        how = CriticSettings.of({"seed": 3 * setting.seed}, setting.critics[0], {"steps": _CRITIC_STEPS})
         CriticTraining(setting.victim, setting.environment, how).run()
         each = (time.perf_counter() - began) / _CRITIC_STEPS
     episodes = inspect.signature(scan_critics).parameters["episodes"].default
     runs = (len(setting.critics) + 1) * episodes / setting.episodes
-    steps = sum(int(str(critic.get("steps", usual))) for critic in setting.critics)
+    steps = sum(CriticSettings.of(critic).steps for critic in setting.critics)
     return float(each * steps + runs * clean.seconds)

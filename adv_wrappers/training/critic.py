@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -58,8 +57,8 @@ from adv_wrappers.utils.limits import (
     Seed,
     Share,
     Width,
+    check_fields,
     checked,
-    expected_arguments,
 )
 from adv_wrappers.utils.reading import decoding
 from adv_wrappers.utils.threads import one_thread
@@ -242,22 +241,77 @@ class ReturnStatistics:
         return std if std > 1e-8 else 1.0
 
 
+CriticSetting = Mapping[str, object]  # arguments of :class:`CriticSettings`
+
+
+@dataclass(frozen=True)
+class CriticSettings:
+    """How one critic is trained.
+
+    Attributes:
+        steps: environment steps of a critic, in rounds of 2048, summed over all environments.
+        robust: the robustness term: bounds of Q over a box, or none.
+        eps: final radius of the box, in units of normalised observations and of native actions.
+        weight: weight of the robustness term.
+        box: around observation and action (as released), or around the action alone (as in the paper).
+        successor: Sarsa's own, or the released code's, a random state. That shuffles a batch before it takes the next
+            entry as successor: its target is a random state's value.
+        gamma: the discount.
+        lr: the learning rate before it falls to zero in the last third.
+        noise: a deterministic victim's exploration, as a fraction of half the range of its actions. It is the standard
+            deviation of Gaussian noise.
+        hidden: widths of the layers.
+        seed: seeds all randomness.
+        num_envs: environments side by side.
+    """
+
+    steps: Annotated[int, Limits(2, MOST_TRAINING_STEPS)] = 61_440  # 30 rounds
+    robust: Literal["interval"] | None = "interval"
+    eps: Annotated[float, Limits(0.0, 1e30)] = 0.02
+    weight: Annotated[float, Limits(0.0, 1e30)] = 0.1
+    box: Literal["both", "action"] = "both"
+    successor: Literal["next", "shuffled"] = "next"
+    gamma: Share = 0.99
+    lr: Annotated[float, Limits(0.0, 1e3)] = 3e-4
+    noise: Annotated[float, Limits(0.0, 1e30)] = 0.2
+    hidden: Sequence[Width] = (64, 64)
+    seed: Annotated[int, Limits(0, 2**60)] = 0
+    num_envs: EnvCount = 8
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @classmethod
+    def of(cls, *parts: CriticSetting) -> CriticSettings:
+        """From dictionaries, of which later ones take precedence.
+
+        Raises:
+            ThreatError: for anything else than settings of a critic.
+            ValueRangeError: for values out of range.
+        """
+        how = dict[str, Any]()
+        for part in parts:
+            how |= part if isinstance(part, Mapping) else {repr(part): None}
+        check_names("a critic's setting", how, [each.name for each in fields(cls)])
+        return cls(**how)
+
+
 class SarsaLearner:
     """Learns a critic: the network, its optimiser and the loss.
 
     Args:
         net: the critic, from normalised observations and actions ``[M, n + D]`` to values ``[M, 1]``.
-        how: what is minimised, by the arguments of :func:`train_one_critic`.
+        how: what is minimised.
         features: the number n of features of an observation.
     """
 
-    def __init__(self, net: nn.Sequential, how: Mapping[str, Any], features: int) -> None:
+    def __init__(self, net: nn.Sequential, how: CriticSettings, features: int) -> None:
         self.net, self.how = net, how
         self.params = list(net.parameters())
-        self.adam = torch.optim.Adam(self.params, lr=how["lr"], eps=1e-5)
+        self.adam = torch.optim.Adam(self.params, lr=how.lr, eps=1e-5)
         first = self.params[0]
-        self.around = torch.full((first.shape[1],), how["eps"], dtype=first.dtype, device=first.device)
-        if how["box"] == "action":
+        self.around = torch.full((first.shape[1],), how.eps, dtype=first.dtype, device=first.device)
+        if how.box == "action":
             self.around[:features] = 0.0
 
     def epoch(
@@ -288,19 +342,19 @@ class SarsaLearner:
         for i, rows in enumerate(pieces):
             share = done + part * i / len(pieces)
             for group in self.adam.param_groups:
-                group["lr"] = self.how["lr"] * max(0.0, min(1.0, 3 * (1 - share)))  # the last round may overshoot
+                group["lr"] = self.how.lr * max(0.0, min(1.0, 3 * (1 - share)))  # the last round may overshoot
             q = self.net(x[rows]).squeeze(-1)
-            if self.how["successor"] == "shuffled":
+            if self.how.successor == "shuffled":
                 # the released code shuffles first: what stands next in the batch is a state of some other time
-                target = reward[rows[:-1]] + self.how["gamma"] * q[1:].detach() * ~over[rows[:-1]]
+                target = reward[rows[:-1]] + self.how.gamma * q[1:].detach() * ~over[rows[:-1]]
                 loss = smooth_l1_loss(q[:-1], target)
             else:
                 with torch.no_grad():
                     then = self.net(after[rows]).squeeze(-1) * ~ended[rows]
-                loss = smooth_l1_loss(q, reward[rows] + self.how["gamma"] * then)
+                loss = smooth_l1_loss(q, reward[rows] + self.how.gamma * then)
             grown = min(max(3 * share - 1, 0.0), 1.0)
-            penalty = self._penalty(x[rows], q, grown) if self.how["robust"] and grown > 0 else None
-            total = loss if penalty is None else loss + self.how["weight"] * penalty
+            penalty = self._penalty(x[rows], q, grown) if self.how.robust and grown > 0 else None
+            total = loss if penalty is None else loss + self.how.weight * penalty
             self.adam.zero_grad()
             total.backward()
             self.adam.step()
@@ -354,105 +408,25 @@ def _normaliser(victim: Victim) -> Normalize | None:
     return None
 
 
-_NOT_SETTINGS = ("victim", "env", "env_kwargs", "make", "out", "progress")
-
-
-@holding
-def train_one_critic(
-    victim: Victim | str,
-    env: AnyEnvironment,
-    *,
-    steps: Annotated[int, Limits(2, MOST_TRAINING_STEPS)] = 61_440,  # 30 rounds
-    robust: Literal["interval"] | None = "interval",
-    eps: Annotated[float, Limits(0.0, 1e30)] = 0.02,
-    weight: Annotated[float, Limits(0.0, 1e30)] = 0.1,
-    box: Literal["both", "action"] = "both",
-    successor: Literal["next", "shuffled"] = "next",
-    gamma: Share = 0.99,
-    lr: Annotated[float, Limits(0.0, 1e3)] = 3e-4,
-    noise: Annotated[float, Limits(0.0, 1e30)] = 0.2,
-    hidden: Sequence[Width] = (64, 64),
-    seed: Annotated[int, Limits(0, 2**60)] = 0,
-    num_envs: EnvCount = 8,
-    env_kwargs: Mapping[str, object] | None = None,
-    make: MakeEnv | None = None,
-    out: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Critic:
-    """Train one critic of a victim's policy, with one setting, for :class:`adv_wrappers.RobustSarsa`.
-
-    Args:
-        victim: the victim or its reference, with continuous actions and observations ``[n]``. A recurrent victim plays
-            with its hidden state; its critic sees the observation alone.
-        env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
-            :func:`adv_wrappers.evaluate`.
-        steps: environment steps of a critic, in rounds of 2048, summed over all environments.
-        robust: the robustness term: bounds of Q over a box, or none.
-        eps: final radius of the box, in units of normalised observations and of native actions.
-        weight: weight of the robustness term.
-        box: around observation and action (as released), or around the action alone (as in the paper).
-        successor: Sarsa's own, or the released code's, a random state. That shuffles a batch before it takes the next
-            entry as successor: its target is a random state's value.
-        gamma: the discount.
-        lr: the learning rate before it falls to zero in the last third.
-        noise: a deterministic victim's exploration, as a fraction of half the range of its actions. It is the standard
-            deviation of Gaussian noise.
-        hidden: widths of the layers.
-        seed: seeds all randomness.
-        num_envs: environments side by side.
-        out: a folder for the result; the same call goes on where it stopped. Every round writes the critic so far and
-            the state of the training: the same call resumes after an interruption, with new episodes, and reads the
-            result if the training is finished.
-        progress: called as ``progress(steps done, steps)``.
-
-    Raises:
-        VictimError: for discrete actions, observations of more dimensions, and an environment that does not fit.
-        ValueRangeError: for values that are not finite, and a folder of another training; with
-            ``out``, for ``env_kwargs`` that are not JSON.
-        CardError: for a folder that holds something else, or files that cannot be read.
-
-    >>> from adv_wrappers.training.critic import train_one_critic
-    >>> critic = train_one_critic("zoo:hopper-ppo", "Hopper-v5", steps=64, num_envs=2)
-    >>> critic.card["losses"][-1]["steps"]
-    64
-    """
-    setting = {
-        "steps": steps,
-        "robust": robust,
-        "eps": eps,
-        "weight": weight,
-        "box": box,
-        "successor": successor,
-        "gamma": gamma,
-        "lr": lr,
-        "noise": noise,
-        "hidden": hidden,
-        "seed": seed,
-        "num_envs": num_envs,
-    }
-    victim = load_victim(victim)
-    return CriticTraining(victim, Environment.of(env, victim, env_kwargs, make), setting, out).run(progress)
-
-
 class CriticTraining:
     """One training with checked arguments; no environment is made before :meth:`run`.
 
     Args:
-        victim, out: as for :func:`train_one_critic`.
+        victim, out: as for :func:`train_critic`. A recurrent victim plays with its hidden state; its critic sees the
+            observation alone. Every round writes the critic so far and the state of the training to ``out``.
         environment: how the environment is made.
-        setting: other arguments of :func:`train_one_critic`; its defaults apply to the rest.
+        how: how it is trained.
 
     Raises:
-        AdvWrappersError: as :func:`train_one_critic` does; :class:`ThreatError` for a setting that it does not take.
+        AdvWrappersError: as :func:`train_critic` does.
     """
 
     def __init__(
-        self, victim: Victim, environment: Environment, setting: Mapping[str, object], out: str | Path | None = None
+        self, victim: Victim, environment: Environment, how: CriticSettings, out: str | Path | None = None
     ) -> None:
-        self.how = how = check_setting(setting)
-        self.victim, self.environment = victim, environment
-        self.player = exploring_victim(victim, how["noise"])
-        asked = {**how, "noise": how["noise"] if victim.kind == "mean" else None}
+        self.victim, self.environment, self.how = victim, environment, how
+        self.player = exploring_victim(victim, how.noise)
+        asked = {**vars(how), "noise": how.noise if victim.kind == "mean" else None}
         self.folder = TrainingFolder.of(out, "critic", environment, victim, training=asked)
         self.finished = Critic(str(out)) if self.folder.finished else None
         features, actions = (int((space.shape or ())[0]) for space in (victim.observation_space, victim.action_space))
@@ -465,15 +439,13 @@ class CriticTraining:
         folder, how = self.folder, self.how
         self.environment.spaces_for(self.victim)  # which checks them
         with one_thread():
-            collector = TransitionCollector(
-                self.environment, self.player, how["num_envs"], (how["seed"], len(folder.record))
-            )
+            collector = TransitionCollector(self.environment, self.player, how.num_envs, (how.seed, len(folder.record)))
             with closing(collector.venv):
                 self._begin()
-                while self.steps < how["steps"]:
+                while self.steps < how.steps:
                     self._play_round(collector)
                     if progress is not None:
-                        progress(min(self.steps, how["steps"]), how["steps"])
+                        progress(min(self.steps, how.steps), how.steps)
                 folder.finish()
         return self.critic(folder.record) if folder.out is None else Critic(str(folder.out))
 
@@ -484,21 +456,21 @@ class CriticTraining:
 
     def _network(self) -> nn.Sequential:
         """An MLP of tanh layers with orthogonal weights, as released."""
-        draws = torch.Generator().manual_seed(self.how["seed"])
-        sizes = sum(self.sizes.values()), *self.how["hidden"], 1
+        draws = torch.Generator().manual_seed(self.how.seed)
+        sizes = sum(self.sizes.values()), *self.how.hidden, 1
         return tanh_mlp(sizes, 1.0, draws, self.victim.dtype).to(self.victim.device)
 
     def _begin(self) -> None:
         """What changes from round to round: new, or from the last checkpoint."""
         self.learner = SarsaLearner(self._network(), self.how, self.sizes["features"])
-        self.returns, self.normalise = ReturnStatistics(self.how["gamma"]), _normaliser(self.victim)
+        self.returns, self.normalise = ReturnStatistics(self.how.gamma), _normaliser(self.victim)
         checkpoint = self.folder.checkpoint
         if checkpoint is None:
             return
         state = read_tensors(checkpoint)
         with decoding(f"{checkpoint} as the state of this critic"):
             self.learner.load_state_dict(state["learner"])
-            self.returns = ReturnStatistics(self.how["gamma"], state["moments"])
+            self.returns = ReturnStatistics(self.how.gamma, state["moments"])
             if self.normalise is None:
                 mean, std = (state[name].to(self.victim.device) for name in ("mean", "std"))
                 self.normalise = Normalize(mean, std, CLIP)
@@ -508,7 +480,7 @@ class CriticTraining:
 
     def _play_round(self, collector: TransitionCollector) -> None:
         """Play 2048 steps (in the last round, what is left) and learn from them."""
-        rows, whole, before = self.how["num_envs"], self.how["steps"], self.steps
+        rows, whole, before = self.how.num_envs, self.how.steps, self.steps
         length = math.ceil(min(ROUND, whole - before) / rows)
         taken = collector.collect(max(length, 2))
         self.returns.update(taken.reward, taken.over)
@@ -522,7 +494,7 @@ class CriticTraining:
         )
         ended, over = (torch.from_numpy(flags).flatten().to(x.device) for flags in (taken.ended, taken.over))
         reward = self._tensor(taken.reward / self.returns.std)
-        entropy = np.random.SeedSequence((self.how["seed"], len(self.folder.record)))
+        entropy = np.random.SeedSequence((self.how.seed, len(self.folder.record)))
         draws = torch.Generator().manual_seed(int(entropy.generate_state(1)[0]))
         part, found = reward.numel() / whole / EPOCHS, []
         for epoch in range(EPOCHS):
@@ -569,23 +541,6 @@ class CriticTraining:
             self.critic([*self.folder.record, row]).save(checkpoint)
         self.folder.add(row, checkpoint, best=True)
 
-
-def check_setting(setting: Mapping[str, object]) -> dict[str, Any]:
-    """A setting with plain numbers, completed with the defaults of :func:`train_one_critic`.
-
-    Raises:
-        ThreatError: for arguments that :func:`train_one_critic` does not take, and for those that are not part of a
-            setting, such as ``out``.
-        ValueRangeError: for values out of range.
-    """
-    signature = inspect.signature(train_one_critic).parameters
-    known = {name: parameter.default for name, parameter in signature.items() if name not in _NOT_SETTINGS}
-    check_names("a critic's setting", setting if isinstance(setting, Mapping) else [repr(setting)], known)
-    how = {**known, **setting}
-    return how | {name: each.check(name, how[name]) for name, each in expected_arguments(train_one_critic).items()}
-
-
-CriticSetting = Mapping[str, object]
 
 # the 6 x 5 settings of the released scan (its box is around observation and action), of which papers report the minimum
 CRITIC_GRID: tuple[CriticSetting, ...] = tuple(
@@ -700,7 +655,7 @@ def train_critic(
 
     Only one critic is trained, without attacks and so without a budget, where ``settings`` holds one setting, or where
     ``robust``, ``eps``, ``weight``, ``box`` or ``successor`` is given: ``train_critic(victim, env, settings=[{}])``
-    takes the defaults of :func:`~adv_wrappers.training.critic.train_one_critic`.
+    takes the defaults of :class:`~adv_wrappers.training.critic.CriticSettings`.
     :func:`scan_critics` returns all critics and the reports.
 
     Args:
@@ -709,15 +664,14 @@ def train_critic(
             :func:`adv_wrappers.evaluate`.
         within: the budget of the attacks that critics are compared by, best the one that you will attack with; None
             takes a tenth of the victim's own unit, ``Linf(0.1, scale="victim")``.
-        settings: dictionaries of arguments of
-            :func:`~adv_wrappers.training.critic.train_one_critic`; ``CRITIC_GRID`` holds the
-            papers' 30.
+        settings: dictionaries of arguments of :class:`~adv_wrappers.training.critic.CriticSettings`; ``CRITIC_GRID``
+            holds the papers' 30.
         episodes, attack_steps, seed: as for :func:`scan_critics`.
         out: a folder for the strongest critic; each critic gets a folder in it, as do the reports ``chosen`` and
             ``scored``. The same call resumes an interrupted one.
         progress: called as ``progress(steps done, steps)``, summed over all trainings.
-        **training: arguments of :func:`~adv_wrappers.training.critic.train_one_critic`, such as
-            ``steps``, for every critic.
+        **training: arguments of :class:`~adv_wrappers.training.critic.CriticSettings`, such as ``steps``, for every
+            critic.
 
     Returns:
         The critic. If several were trained, ``critic.card["scan"]`` holds the record of the choice.
@@ -733,41 +687,24 @@ def train_critic(
     """
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
-    settings = _default_settings(settings, training)
-    check_critic_settings(settings, training)
+    if settings is None:
+        settings = [{}] if _ONE_SETTING & {*training} else SMALL
+    total = sum(one.steps for one in check_critic_settings(settings, training))
     if len(settings) == 1:
-        setting = {"seed": seed, **training, **settings[0]}
-        return CriticTraining(victim, environment, setting, out).run(progress)
+        one = CriticSettings.of({"seed": seed}, training, *settings)
+        return CriticTraining(victim, environment, one, out).run(progress)
     if out is not None:
         check_scan_folder(out)
-    steps_done: dict[str, int] = {setting_text(setting): 0 for setting in settings}
-    total = sum(check_setting({**training, **setting})["steps"] for setting in settings)
+    steps_done = dict.fromkeys(map(setting_text, settings), 0)
 
-    def report_progress(name: str, done: int, _: int) -> None:
+    def report(name: str, done: int, _: int) -> None:
         if name in steps_done and progress is not None:  # else it is an evaluation
             steps_done[name] = done
             progress(sum(steps_done.values()), total)
 
-    scan = scan_critics(
-        victim,
-        environment,
-        within=within,
-        settings=settings,
-        episodes=episodes,
-        attack_steps=attack_steps,
-        seed=seed,
-        progress=report_progress,
-        out=out,
-        **training,
-    )
+    how: Any = {"within": within, "episodes": episodes, "attack_steps": attack_steps, "seed": seed, **training}
+    scan = scan_critics(victim, environment, settings=settings, out=out, progress=report, **how)
     return scan.recorded() if out is None else scan.save(out)
-
-
-def _default_settings(settings: Sequence[CriticSetting] | None, training: CriticSetting) -> Sequence[CriticSetting]:
-    """The given settings; else one, if ``training`` holds a part of one; else the four of ``SMALL``."""
-    if settings is not None:
-        return [*settings]
-    return [{}] if _ONE_SETTING & {*training} else SMALL
 
 
 def default_budget(victim: Victim) -> Linf:
@@ -807,16 +744,14 @@ def scan_critics(
 
     Args:
         victim, env, within, env_kwargs, make: as for :func:`train_critic`.
-        settings: dictionaries of arguments of :func:`~adv_wrappers.training.critic.train_one_critic`; ``CRITIC_GRID``
-            holds the papers' 30, ``SMALL`` four.
+        settings: as for :func:`train_critic`.
         episodes: episodes that each critic is judged by. As many others score the strongest.
         attack_steps: gradient steps of the attack by which critics are compared.
         seed: seeds training, choosing and scoring, which share no episode.
         out: a folder for one folder a critic and for the reports ``chosen`` and ``scored``; the same call resumes an
             interrupted scan.
         progress: called as ``progress(setting or threat, done, total)``.
-        **training: arguments of :func:`~adv_wrappers.training.critic.train_one_critic`, such as ``steps``, for every
-            critic; a setting's own take precedence.
+        **training: as for :func:`train_critic`; a setting's own take precedence.
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work, those of every
@@ -834,8 +769,8 @@ def scan_critics(
     trainings = {}  # all are checked, their folders too, before the first begins
     for setting in settings:
         folder = None if out is None else Path(out) / _folder_name(setting)
-        arguments = {"seed": 3 * seed, **training, **setting}
-        trainings[setting_text(setting)] = CriticTraining(victim, environment, arguments, folder)
+        one = CriticSettings.of({"seed": 3 * seed}, training, setting)
+        trainings[setting_text(setting)] = CriticTraining(victim, environment, one, folder)
     attack.check(*environment.spaces_for(victim))
     critics = [
         training_run.run(None if progress is None else functools.partial(progress, name))
@@ -867,8 +802,8 @@ def check_scan_folder(folder: str | Path) -> None:
     check_chosen_folder(Path(folder), "scan", "the strongest of several critics")
 
 
-def check_critic_settings(settings: Sequence[CriticSetting], training: CriticSetting | None = None) -> None:
-    """Raise unless these are settings for :func:`scan_critics`.
+def check_critic_settings(settings: Sequence[CriticSetting], *training: CriticSetting) -> list[CriticSettings]:
+    """The settings of :func:`scan_critics`, checked.
 
     Args:
         settings: the settings, one a critic.
@@ -878,11 +813,11 @@ def check_critic_settings(settings: Sequence[CriticSetting], training: CriticSet
         ThreatError: for anything else than settings of a critic.
         ValueRangeError: for values out of range, no settings, and two equal ones.
     """
-    for setting in settings:
-        check_setting({**(training or {}), **setting} if isinstance(setting, Mapping) else setting)
+    found = [CriticSettings.of(*training, setting) for setting in settings]
     if not settings or len({_folder_name(setting) for setting in settings}) != len(settings):
         got = [setting_text(setting) for setting in settings]
         raise ValueRangeError(f"expected settings that differ, at least one, got {got}")
+    return found
 
 
 def _folder_name(setting: CriticSetting) -> str:

@@ -121,7 +121,7 @@ def test_of_critics_the_first_is_trained_for_some_steps(monkeypatch):
     asked, training = [], estimate_module.CriticTraining
 
     def watched(victim, env, how, *given):
-        asked.append((how["steps"], how["num_envs"]))
+        asked.append((how.steps, how.num_envs))
         return training(victim, env, how, *given)
 
     setting = AttackSetting(

@@ -10,11 +10,11 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.training import critic as critic_module
-from adv_wrappers.training.critic import CRITIC_GRID, SMALL, scan_critics, train_critic, train_one_critic
+from adv_wrappers.training.critic import CRITIC_GRID, SMALL, scan_critics, train_critic
 from adv_wrappers.victims.saved_networks import Critic
 from tests.core.helpers import actor, mlp
 from tests.every_case import every_case
-from tests.training.toys import Toy, Unplayed, toy_victim
+from tests.training.toys import Toy, Unplayed, one_critic, toy_victim
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ def test_what_cannot_work_is_refused_before_the_first_training(change, error, wo
 
 def test_the_folder_of_another_critic_is_found_before_the_first_training(tmp_path):
     how = {"steps": 64, "num_envs": 2}
-    train_one_critic(toy_victim(), Toy, **how, eps=0.3, out=tmp_path / "eps-0.1")
+    one_critic(toy_victim(), Toy, **how, eps=0.3, out=tmp_path / "eps-0.1")
     with pytest.raises(ValueRangeError, match=r"another training, with .*eps 0\.3"):
         scan_critics(toy_victim(), Toy, within=adv.Linf(1.0), settings=[{}, {"eps": 0.1}], out=tmp_path, **how)
     (tmp_path / "eps-0.1" / "state.json").unlink()
@@ -138,7 +138,7 @@ def test_episodes_that_chose_the_critic_are_not_for_scoring(tmp_path):
 def test_one_setting_is_trained_alone(given, tmp_path):
     """Without a budget, as nothing is attacked; the same critic, to the bit, that its setting makes of itself."""
     critic = train_critic(toy_victim(), Toy, **given, **TOY, seed=5, out=tmp_path)
-    assert torch.equal(weights_of(critic), weights_of(train_one_critic(toy_victim(), Toy, **TOY, seed=5)))
+    assert torch.equal(weights_of(critic), weights_of(one_critic(toy_victim(), Toy, **TOY, seed=5)))
     assert "scan" not in critic.card
     assert {path.name for path in tmp_path.iterdir()} == {"card.json", "state.json", "weights.safetensors"}
 
@@ -148,7 +148,7 @@ def test_what_several_critics_need(tmp_path):
         train_critic(toy_victim(), Unplayed, out=tmp_path / "a")
     with pytest.raises(ThreatError, match=r"setting takes .*, not epss"):
         train_critic(toy_victim(), Unplayed, epss=1)
-    train_one_critic(toy_victim(), Toy, **TOY, out=tmp_path / "b")
+    one_critic(toy_victim(), Toy, **TOY, out=tmp_path / "b")
     with pytest.raises(ValueRangeError, match="holds something else than the strongest of several"):
         train_critic(toy_victim(), Unplayed, within=adv.Linf(1.0), out=tmp_path / "b")
     (tmp_path / "b" / "card.json").write_text("{")

@@ -1,4 +1,4 @@
-"""train_one_critic: the transitions it learns from, values known in closed form, resuming, and folders."""
+"""One critic: the transitions it learns from, values known in closed form, resuming, and folders."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from adv_wrappers.errors import AdvWrappersError, CardError, SpaceError, ThreatE
 from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.training import critic as critic_module
-from adv_wrappers.training.critic import ReturnStatistics, TransitionCollector, exploring_victim, train_one_critic
+from adv_wrappers.training.critic import ReturnStatistics, TransitionCollector, exploring_victim
 from adv_wrappers.training.folder import described_victim
 from adv_wrappers.victims.saved_networks import Critic
 from tests.core.helpers import actor, chooser, linear, mlp, randn
 from tests.every_case import every_case
-from tests.training.toys import ACTED, SEEN, Toy, Unplayed, toy_victim
+from tests.training.toys import ACTED, SEEN, Toy, Unplayed, one_critic, toy_victim
 
 # its environments and agents are functions, which folders cannot tell apart
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a function:RuntimeWarning")
@@ -131,7 +131,7 @@ def test_the_running_deviation_of_returns():
 def test_values_known_in_closed_form(ends, successor, monkeypatch):
     """States depend on nothing, so a shuffled successor has the right mean; but a cut is an end there."""
     monkeypatch.setattr(critic_module, "EPOCHS", 10)
-    critic = train_one_critic(
+    critic = one_critic(
         toy_victim(), lambda: Toy(ends), steps=4096, robust=None, successor=successor, gamma=0.5, lr=3e-3, noise=0.5
     )
     s0 = (-0.8, -0.4, 0.0, 0.4, 0.8)
@@ -146,7 +146,7 @@ def test_the_robustness_term_narrows_the_bounds(monkeypatch):
 
     def width(**more):
         how = {"steps": 256, "eps": 0.2, "gamma": 0.5, "lr": 3e-3, "noise": 0.5, **more}
-        return train_one_critic(toy_victim(), Toy, **how).card["losses"][-1]["width"]
+        return one_critic(toy_victim(), Toy, **how).card["losses"][-1]["width"]
 
     assert width(weight=10.0) < width(weight=0.1) < width(robust=None)
 
@@ -154,7 +154,7 @@ def test_the_robustness_term_narrows_the_bounds(monkeypatch):
 def test_the_box_may_be_around_the_action_alone():
     how = {"steps": 256, "robust": None, "eps": 0.2}
     both, action = (
-        train_one_critic(toy_victim(), Toy, box=box, **how).card["losses"][0]["width"] for box in ("both", "action")
+        one_critic(toy_victim(), Toy, box=box, **how).card["losses"][0]["width"] for box in ("both", "action")
     )
     assert 0 < action < both  # of the same network
 
@@ -162,7 +162,7 @@ def test_the_box_may_be_around_the_action_alone():
 def test_the_attack_finds_what_the_critic_values_least(monkeypatch):
     monkeypatch.setattr(critic_module, "EPOCHS", 5)
     victim = toy_victim()
-    critic = train_one_critic(victim, Toy, steps=1024, gamma=0.5, lr=3e-3, noise=0.5)
+    critic = one_critic(victim, Toy, steps=1024, gamma=0.5, lr=3e-3, noise=0.5)
     how = RobustSarsa(victim, critic=critic)
     report = adv.evaluate(victim, Toy, [adv.ThreatModel("observation", how, adv.Linf(1.0)), "noise:eps=1"], episodes=40)
     clean, attacked, noise = (row["mean_return"] for row in report.threats)
@@ -176,7 +176,7 @@ def test_the_attack_finds_what_the_critic_values_least(monkeypatch):
 def folder(tmp_path_factory):
     """A critic of the toy in a folder."""
     where = tmp_path_factory.mktemp("critics") / "one"
-    train_one_critic(toy_victim(), Toy, steps=64, num_envs=2, out=where, seed=3)
+    one_critic(toy_victim(), Toy, steps=64, num_envs=2, out=where, seed=3)
     return where
 
 
@@ -203,10 +203,10 @@ def test_a_folder_holds_all_there_is_to_know(folder):
 
 
 def test_the_same_arguments_give_the_same_critic(folder):
-    again = train_one_critic(toy_victim(), Toy, steps=64, num_envs=2, seed=3)
+    again = one_critic(toy_victim(), Toy, steps=64, num_envs=2, seed=3)
     x, act = randn(5, 2), randn(5, 1)
     assert again.folder is None and torch.equal(again(x, act), Critic(str(folder))(x, act))
-    other = train_one_critic(toy_victim(), Toy, steps=64, num_envs=2, seed=4)
+    other = one_critic(toy_victim(), Toy, steps=64, num_envs=2, seed=4)
     assert not torch.equal(again(x, act), other(x, act))
     assert again(x.float(), act.float()).dtype == torch.float32
     with pytest.raises(ThreatError, match="save"):
@@ -215,9 +215,9 @@ def test_the_same_arguments_give_the_same_critic(folder):
 
 def test_the_victims_own_normaliser_is_the_critics():
     net = torch.nn.Sequential(Normalize(randn(2), randn(2).exp(), 3.0), linear(torch.tensor([[0.5, 0.0]]).double()))
-    critic = train_one_critic(from_module(net, SEEN, ACTED, "mean"), Toy, steps=16, num_envs=2)
+    critic = one_critic(from_module(net, SEEN, ACTED, "mean"), Toy, steps=16, num_envs=2)
     assert torch.equal(critic.net.normalise.mean, net[0].mean) and critic.net.normalise.clip == 3.0
-    plain = train_one_critic(toy_victim(), Toy, steps=512)
+    plain = one_critic(toy_victim(), Toy, steps=512)
     assert plain.net.normalise.clip == 10.0 and (plain.net.normalise.std - 3**-0.5).abs().max() < 0.1
 
 
@@ -246,7 +246,7 @@ def test_a_folder_that_changed_raises(folder, tmp_path):
         decode(data)
     assert Critic(str(tmp_path)).sha256 != critic.sha256
     (tmp_path / "card.json").write_text(card)
-    train_one_critic(toy_victim(), Toy, steps=64, num_envs=2, seed=4).save(tmp_path / "other")
+    one_critic(toy_victim(), Toy, steps=64, num_envs=2, seed=4).save(tmp_path / "other")
     (tmp_path / "other" / "weights.safetensors").replace(tmp_path / "weights.safetensors")
     with pytest.raises(CardError, match="not those that"):
         decode(data)
@@ -288,30 +288,30 @@ def test_an_interrupted_training_goes_on(tmp_path, monkeypatch):
             raise Stopped
 
     with pytest.raises(Stopped):
-        train_one_critic(toy_victim(), Toy, **how, progress=stop)
+        one_critic(toy_victim(), Toy, **how, progress=stop)
     assert received == [(512, 1200), (1024, 1200)]
     partial = Critic(str(tmp_path))
     assert (tmp_path / "checkpoint-1024").exists() and len(partial.card["losses"]) == 2
     with pytest.raises(ValueRangeError, match="another training, with training"):
-        train_one_critic(toy_victim(), Toy, **{**how, "eps": 0.3})
-    finished = train_one_critic(toy_victim(), Toy, **how, progress=lambda *_: received.append(_))
+        one_critic(toy_victim(), Toy, **{**how, "eps": 0.3})
+    finished = one_critic(toy_victim(), Toy, **how, progress=lambda *_: received.append(_))
     assert received[2:] == [(1200, 1200)] and not [*tmp_path.glob("checkpoint-*")]
     assert finished.card["losses"][:2] == partial.card["losses"]
     x, act = randn(50, 2), randn(50, 1)
     apart = (finished(x, act) - partial(x, act)).abs().mean()
-    fresh = (train_one_critic(toy_victim(), Toy, steps=64, seed=9)(x, act) - partial(x, act)).abs().mean()
+    fresh = (one_critic(toy_victim(), Toy, steps=64, seed=9)(x, act) - partial(x, act)).abs().mean()
     assert 0 < apart < 0.3 * fresh  # it went on from there, and did not begin anew
 
     def never():
         raise AssertionError("a finished training makes no environment")
 
     never.__name__, never.__qualname__, never.__module__ = "Toy", "Toy", Toy.__module__
-    assert train_one_critic(toy_victim(), never, **how) == finished
+    assert one_critic(toy_victim(), never, **how) == finished
     with pytest.raises(ValueRangeError, match="with victim"):
-        train_one_critic(toy_victim(((0.4, 0.0),)), Toy, **how)
+        one_critic(toy_victim(((0.4, 0.0),)), Toy, **how)
     (tmp_path / "state.json").write_bytes(b"half a")
     with pytest.raises(CardError, match=r"state\.json"):
-        train_one_critic(toy_victim(), Toy, **how)
+        one_critic(toy_victim(), Toy, **how)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, files, word):
     for name, data in files.items():
         (tmp_path / name).write_text(json.dumps(data))
     with pytest.raises(ValueRangeError, match=f"{re.escape(word)}.*give another"):
-        train_one_critic(toy_victim(), Unplayed, steps=64, out=tmp_path)
+        one_critic(toy_victim(), Unplayed, steps=64, out=tmp_path)
     assert {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()} == files
 
 
@@ -339,21 +339,21 @@ def test_a_real_victims_folder_is_left_alone(tmp_path):
     there = shutil.copytree(ZOO / "hopper-ppo", tmp_path / "hopper")
     before = {path.name: path.read_bytes() for path in there.iterdir()}
     with pytest.raises(ValueRangeError, match=r"the card of a victim\) belongs to something else"):
-        train_one_critic(toy_victim(), Unplayed, steps=64, out=there)
+        one_critic(toy_victim(), Unplayed, steps=64, out=there)
     assert {path.name: path.read_bytes() for path in there.iterdir()} == before
 
 
 @every_case("value", [object(), np.int64(3), np.inf, {(1, 2): 3}])
 def test_what_no_card_can_hold_is_refused_before_the_first_round(tmp_path, value):
     with pytest.raises(ValueRangeError, match=r"environment\.kwargs\.config"):
-        train_one_critic(toy_victim(), Unplayed, steps=64, env_kwargs={"config": value}, out=tmp_path / "one")
+        one_critic(toy_victim(), Unplayed, steps=64, env_kwargs={"config": value}, out=tmp_path / "one")
     assert not (tmp_path / "one").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_the_first_round(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(AdvWrappersError, match="file"):
-        train_one_critic(toy_victim(), Unplayed, steps=64, out=tmp_path / "file" / "below")
+        one_critic(toy_victim(), Unplayed, steps=64, out=tmp_path / "file" / "below")
 
 
 # arguments
@@ -370,19 +370,19 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_first_round(tmp_path
 )  # fmt: skip
 def test_arguments_out_of_range(change, word):
     with pytest.raises(ValueRangeError, match=word):
-        train_one_critic(toy_victim(), Unplayed, **{"steps": 64, **change})
+        one_critic(toy_victim(), Unplayed, **{"steps": 64, **change})
 
 
 def test_where_it_is_not_defined():
     with pytest.raises(VictimError, match="continuous"):
-        train_one_critic(chooser(linear(randn(3, 4))), Toy, steps=64)
+        one_critic(chooser(linear(randn(3, 4))), Toy, steps=64)
     picture = spaces.Box(-1, 1, (1, 2), np.float64)
     with pytest.raises(VictimError, match="one dimension"):
-        train_one_critic(from_module(lambda x: x[:, 0, :1], picture, ACTED, "mean", dtype=torch.float64), Toy, steps=64)
+        one_critic(from_module(lambda x: x[:, 0, :1], picture, ACTED, "mean", dtype=torch.float64), Toy, steps=64)
     with pytest.raises(VictimError, match="observation space"):
-        train_one_critic(actor(mlp(4, 1), actions=1), Toy, steps=64)
+        one_critic(actor(mlp(4, 1), actions=1), Toy, steps=64)
     with pytest.raises(SpaceError, match="id of an environment or a function that makes one, got 3"):
-        train_one_critic(toy_victim(), 3, steps=64)
+        one_critic(toy_victim(), 3, steps=64)
 
 
 class Broken(Toy):
@@ -394,4 +394,4 @@ class Broken(Toy):
 
 def test_rewards_that_are_not_finite():
     with pytest.raises(ValueRangeError, match="reward"):
-        train_one_critic(toy_victim(), Broken, steps=64)
+        one_critic(toy_victim(), Broken, steps=64)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from adv_wrappers.training.critic import SarsaLearner
+from adv_wrappers.training.critic import CriticSettings, SarsaLearner
 from adv_wrappers.training.networks import tanh_mlp
 from tests.core.helpers import randn
 
@@ -14,7 +14,7 @@ ROWS = 32
 
 
 def learner():
-    how = {"robust": "interval", "eps": 0.1, "weight": 1.0, "box": "both", "successor": "next", "gamma": 0.9, "lr": 0.1}
+    how = CriticSettings(eps=0.1, weight=1.0, gamma=0.9, lr=0.1)
     return SarsaLearner(tanh_mlp((3, 4, 1), 1.0, torch.Generator().manual_seed(0), torch.float64), how, 2)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from adv_wrappers import from_module
+from adv_wrappers import from_module, train_critic
 from tests.core.helpers import linear
 
 SEEN, ACTED = spaces.Box(-np.inf, np.inf, (2,), np.float64), spaces.Box(-2.0, 2.0, (1,), np.float32)
@@ -36,6 +36,11 @@ class Toy(gym.Env):
         self.t += 1
         reward = 1.0 + float(action[0]) * self.seen[0]
         return self._see(), reward, self.ends, not self.ends and self.t % 2 == 0, {}
+
+
+def one_critic(*given, **how):
+    """A critic by one setting, which is not attacked with."""
+    return train_critic(*given, settings=[{}], **how)
 
 
 class Unplayed(Toy):
