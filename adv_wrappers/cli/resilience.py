@@ -17,7 +17,7 @@ from adv_wrappers.cli.signatures import command
 from adv_wrappers.utils.files import write_json
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.searches.fewest_perturbations import ResilienceProfile
+    from adv_wrappers.evaluation.searches.fewest_perturbations import BestTimings
 
 BUDGETS = range(1, 11)  # of a profile
 _RESILIENCE = "adv_wrappers.training.resilience.resilience.resilience"
@@ -124,7 +124,7 @@ def _run(
     say(f"wrote {', '.join(map(str, files))}, and the adversary in {out / 'adversary'}")
 
 
-def _profile(exact: ResilienceProfile, out: Path) -> list[Path]:
+def _profile(exact: BestTimings, out: Path) -> list[Path]:
     """The files of the exact regret by budget, over the first episodes of the test."""
     import numpy as np
 
@@ -135,7 +135,7 @@ def _profile(exact: ResilienceProfile, out: Path) -> list[Path]:
     whole = "" if exact.finished.all() else ", not all timings considered"
     title = f"highest regret by budget, {exact.victim} on {exact.env}, {len(exact.seeds)} starts{whole}"
     low, high = np.quantile(exact.regret, (0.1, 0.9), axis=0)
-    line = BandedLine(exact.victim, exact.budgets, exact.regret.mean(0), low, high)
+    line = BandedLine(exact.victim, BUDGETS, exact.regret.mean(0), low, high)
     labels = "perturbations allowed (line: mean, band: 10% to 90% of the starts)", "highest regret"
     plot_lines([LinesPanel("", [line])], picture, title, labels)
     return [data, picture]

@@ -43,19 +43,20 @@ Forced = Literal["q", "policy", "successor", "any"]  # actions
 
 
 @dataclass(frozen=True)
-class FewestPerturbations:
-    """The best timings of some episodes, one entry an episode.
+class BestTimings:
+    """The best timings of some episodes, one entry an episode; under budgets one row an episode, and a column a budget.
 
     Attributes:
         victim, env: the agent and the environment, as reports call them.
         seeds: the seeds of the episodes.
-        cost: what a perturbation costs.
-        objective: ``returns + cost * perturbations``, the lowest there is where ``finished``; float64 ``[E]``.
-        returns: the agent's returns; float64 ``[E]``.
-        perturbations: how many perturbations were spent; int64 ``[E]``.
-        steps: at which steps of every episode, from 0.
+        cost: what a perturbation costs; 0 under budgets.
+        budgets: the largest numbers of perturbations in an episode; None for any number.
+        horizon: how many steps were searched; None for all.
+        returns: the agent's returns; float64 ``[E]`` or ``[E, K]``.
+        perturbations: how many perturbations were spent; int64 ``[E]`` or ``[E, K]``.
+        steps: at which steps of every episode, from 0; under budgets a tuple of these an episode.
         clean_returns: the returns without any perturbation; float64 ``[E]``.
-        finished: whether all timings were considered, bool ``[E]``; else there may be better ones.
+        finished: whether all timings were considered, bool ``[E]`` or ``[E, K]``; else there may be better ones.
         nodes: how many steps were simulated; int64 ``[E]``.
     """
 
@@ -63,56 +64,29 @@ class FewestPerturbations:
     env: str
     seeds: tuple[int, ...]
     cost: float
-    objective: Floats
+    budgets: tuple[int, ...] | None
+    horizon: int | None
     returns: Floats
     perturbations: NDArray[np.int64]
-    steps: tuple[Steps, ...]
+    steps: tuple[Any, ...]
     clean_returns: Floats
     finished: NDArray[np.bool_]
     nodes: NDArray[np.int64]
 
     @property
-    def regret(self) -> Floats:
-        """What the perturbations cost the agent, float64 ``[E]``."""
-        return self.clean_returns - self.returns
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return _json(self)
-
-
-@dataclass(frozen=True)
-class ResilienceProfile:
-    """The lowest returns under budgets of perturbations, one row an episode and one column a budget.
-
-    Attributes:
-        victim, env, seeds, clean_returns, nodes: as of :class:`FewestPerturbations`.
-        budgets: the largest number of perturbations in an episode.
-        horizon: how many steps were searched.
-        returns: the lowest returns; float64 ``[E, K]``.
-        steps: at which steps of every episode its perturbations are, budget by budget.
-        finished: whether all timings were considered; bool ``[E, K]``.
-    """
-
-    victim: str
-    env: str
-    seeds: tuple[int, ...]
-    budgets: tuple[int, ...]
-    horizon: int
-    returns: Floats
-    steps: tuple[tuple[Steps, ...], ...]
-    clean_returns: Floats
-    finished: NDArray[np.bool_]
-    nodes: NDArray[np.int64]
+    def objective(self) -> Floats:
+        """The returns and what the perturbations cost: the lowest there is where ``finished``."""
+        return self.returns + self.cost * self.perturbations
 
     @property
     def regret(self) -> Floats:
-        """What the perturbations cost the agent, float64 ``[E, K]``."""
-        return self.clean_returns[:, None] - self.returns
+        """What the perturbations take from the agent."""
+        return (self.clean_returns - self.returns.T).T
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
-        return _json(self)
+        values = {**asdict(self), "objective": self.objective, "regret": self.regret}
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
 
 
 @checked
@@ -128,7 +102,7 @@ def fewest_perturbations(
     lowest_reward: Finite = 0.0,
     max_nodes: Positive = 1_000_000,
     env_kwargs: EnvKwargs | None = None,
-) -> FewestPerturbations:
+) -> BestTimings:
     """The timing of the lowest return plus cost of perturbations, for every episode (Algorithm 1's optimum).
 
     Args:
@@ -161,21 +135,7 @@ def fewest_perturbations(
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs)
     rules = by, gamma, horizon, lowest_reward, max_nodes
-    label, episodes = _searched(victim, environment, seeds, cost, None, *rules)
-    found = [episode.best[0] for episode in episodes]
-    return FewestPerturbations(
-        label,
-        environment.name,
-        tuple(seeds),
-        cost,
-        np.array([best.total for best in found]),
-        np.array([best.total - cost * len(best.steps) for best in found]),
-        np.array([len(best.steps) for best in found]),
-        tuple(best.steps for best in found),
-        np.array([episode.clean for episode in episodes]),
-        np.array([not episode.open for episode in episodes]),
-        np.array([episode.nodes for episode in episodes]),
-    )
+    return _best_timings(victim, environment, seeds, cost, None, *rules)
 
 
 @checked
@@ -192,7 +152,7 @@ def resilience_profile(
     max_nodes: Positive = 1_000_000,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
-) -> ResilienceProfile:
+) -> BestTimings:
     """The lowest return of every episode with at most k perturbations, for every k (Algorithm 2's optimum).
 
     Args:
@@ -210,35 +170,44 @@ def resilience_profile(
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     rules = by, gamma, horizon, lowest_reward, max_nodes
-    label, episodes = _searched(victim, environment, seeds, 0.0, max(budgets), *rules)
-    return ResilienceProfile(
-        label,
-        environment.name,
-        tuple(seeds),
-        tuple(budgets),
-        horizon,
-        np.array([[episode.best[k].total for k in budgets] for episode in episodes]),
-        tuple(tuple(episode.best[k].steps for k in budgets) for episode in episodes),
-        np.array([episode.clean for episode in episodes]),
-        np.array([[k < episode.first_open for k in budgets] for episode in episodes]),
-        np.array([episode.nodes for episode in episodes]),
-    )
+    return _best_timings(victim, environment, seeds, 0.0, tuple(budgets), *rules)
 
 
-def _searched(
-    victim: Victim, environment: Environment, seeds: Sequence[int], cost: float, most: int | None, *rules: Any
-) -> tuple[str, list[SearchedEpisode]]:
-    """What reports call the victim, and the search of every episode; ``rules`` are those of :class:`TimingSearch`."""
+def _best_timings(
+    victim: Victim,
+    environment: Environment,
+    seeds: Sequence[int],
+    cost: float,
+    budgets: tuple[int, ...] | None,
+    *rules: Any,
+) -> BestTimings:
+    """Search every episode; ``rules`` are those of :class:`TimingSearch`."""
     if not seeds:
         raise ValueRangeError("seeds must hold at least one seed, got none")
     with closing(DeterministicEpisodes(victim, environment)) as tree:
         search = TimingSearch(tree, *rules)
-        return tree.label, [search.episode(seed, cost, most) for seed in seeds]
+        episodes = [search.episode(seed, cost, max(budgets) if budgets else None) for seed in seeds]
+    kept = budgets or (0,)
+    best = [[episode.best[k] for k in kept] for episode in episodes]
+    steps = tuple(tuple(one.steps for one in row) for row in best)
 
+    def array(rows: list[list[Any]]) -> NDArray[Any]:
+        return np.array(rows) if budgets else np.array(rows)[:, 0]
 
-def _json(found: FewestPerturbations | ResilienceProfile) -> dict[str, Any]:
-    arrays = {**asdict(found), "regret": found.regret}
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in arrays.items()}
+    return BestTimings(
+        tree.label,
+        environment.name,
+        tuple(seeds),
+        cost,
+        budgets,
+        search.horizon,
+        array([[one.total - cost * len(one.steps) for one in row] for row in best]),
+        array([[len(one.steps) for one in row] for row in best]),
+        steps if budgets else tuple(row[0] for row in steps),
+        np.array([episode.clean for episode in episodes]),
+        array([[k < episode.first_open for k in kept] for episode in episodes]),
+        np.array([episode.nodes for episode in episodes]),
+    )
 
 
 class FoundTiming(NamedTuple):
@@ -270,18 +239,13 @@ class SearchedEpisode:
         best: the best timing; under budgets the best with at most k perturbations, at place k.
         clean: the clean return.
         nodes: how many steps were simulated.
-        first_open: the smallest number of perturbations whose timings were not all considered.
+        first_open: the first place of ``best`` whose timings were not all considered.
     """
 
     best: list[FoundTiming]
     clean: float
     nodes: int = 0
     first_open: float = np.inf
-
-    @property
-    def open(self) -> bool:
-        """Whether there may be better timings."""
-        return self.first_open < np.inf
 
     def place(self, steps: Steps) -> int:
         """Where timings of this many perturbations are kept."""
@@ -379,7 +343,7 @@ class TimingSearch:
                     if not found.beaten_by(total + least, steps):
                         continue
                     if found.nodes >= self.max_nodes:
-                        found.first_open = min(found.first_open, len(steps))
+                        found.first_open = min(found.first_open, found.place(steps))
                         continue
                     found.nodes += 1
                     reached = tree.step(one.node, choice)
