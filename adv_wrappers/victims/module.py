@@ -164,9 +164,10 @@ def from_module(
     if output.family is not None:
         check_family(output.family, action_space)
     if output.width != victim.width:
-        raise VictimError(
-            f"the module returns {output.width} numbers a row; {final} over {action_space} needs {victim.width}"
-        )
+        needs = f"{final} over {action_space} needs {victim.width}"
+        if isinstance(action_space, spaces.MultiBinary) and 2 * output.width == victim.width:
+            needs += ", of 0 and of 1 for every bit: lambda x: torch.distributions.Bernoulli(logits=net(x)) has them"
+        raise VictimError(f"the module returns {output.width} numbers a row; {needs}")
     victim.net, victim.value_net, victim.critic, victim.robust_sarsa = module, value, critic, robust_sarsa
     victim.start, victim.recurrent, victim.live, victim.clip = initial_state, initial_state is not None, live, clip
     victim.carried = isinstance(_outer(module), HiddenState) and initial_state is not None

@@ -152,6 +152,7 @@ def test_pickle():
     [
         (net(2), OBS, TWO, {}, "say what the module returns"),
         (net(3), OBS, TWO, {"kind": "logits"}, "returns 3 numbers a row"),
+        (net(3), OBS, spaces.MultiBinary(3), {"kind": "logits"}, r"needs 6, of 0 and of 1 .*Bernoulli\(logits="),
         (net(3), OBS, BOX, {"kind": "gaussian"}, "needs 6"),
         (net(2), OBS, TWO, {"kind": "mean"}, "does not go with"),
         (net(2), OBS, TWO, {"kind": "wrong"}, "kind must be"),
