@@ -120,7 +120,7 @@ def _run(
             lowest_reward=lowest,
         )
         files += _profile(exact, out)
-    say(f"trained in {found.seconds:.0f} s for {found.steps} steps" + (" (stopped)" if found.stopped else ""))
+    say(f"trained in {found.seconds:.0f} s for {found.steps} steps")
     say(f"wrote {', '.join(map(str, files))}, and the adversary in {out / 'adversary'}")
 
 

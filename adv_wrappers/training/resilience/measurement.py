@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -150,62 +150,6 @@ def _read(path: Path) -> list[TrainingEpisode]:
         return rows
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# When the training of a resilience measurement may end (Behzadan and Hsu 2019, section 5).
-#
-# "The training process is terminated when the adversarial regret is maximized and the 100-episode average of the number
-# of adversarial perturbations is quasi-stable for 200 episodes." The paper does not say what quasi-stable is, nor what
-# regret counts as maximal. Here: over the last 200 episodes, the means of 100 episodes differ by at most 0.5
-# perturbations, and the last mean of the regret is within 1% of ``r_max`` of the highest mean so far.
-#
-# An adversary that attacks at every step has the highest regret from its first episode on, and its perturbations do not
-# change either: the rule may then end a training before it has learned anything. It is therefore off by default.
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-WINDOW = 100  # episodes of a mean
-STABLE = 200  # episodes for which the mean has to stay
-TOLERANCE = 0.5  # perturbations
-REGRET_SHARE = 0.01  # of r_max, that the regret may be below its highest mean
-
-
-class StopRule:
-    """Whether a training has converged, episode by episode.
-
-    Args:
-        r_max: the highest return of the victim, from which regret is counted.
-
-    Attributes:
-        episodes: the number of episodes that were added.
-        met: whether the rule was met at any of them.
-    """
-
-    def __init__(self, r_max: float) -> None:
-        self.r_max, self.episodes, self.met = r_max, 0, False
-        self._regrets, self._attacks = deque[float](maxlen=WINDOW), deque[float](maxlen=WINDOW)
-        self._means, self._highest = deque[float](maxlen=STABLE + 1), -float("inf")
-
-    def add(self, victim_return: float, perturbations: float) -> bool:
-        """Add an episode; whether the training may end with it.
-
-        Args:
-            victim_return: the victim's return of the episode.
-            perturbations: the number of steps at which it was attacked.
-        """
-        self.episodes += 1
-        self._regrets.append(self.r_max - victim_return)
-        self._attacks.append(perturbations)
-        if len(self._attacks) < WINDOW:
-            return False
-        self._means.append(sum(self._attacks) / WINDOW)
-        regret = sum(self._regrets) / WINDOW
-        self._highest = max(self._highest, regret)
-        stable = len(self._means) > STABLE and max(self._means) - min(self._means) <= TOLERANCE
-        stop = stable and regret >= self._highest - REGRET_SHARE * abs(self.r_max)
-        self.met = self.met or stop
-        return stop
-
-
 HARD = 10.0  # beyond a hard budget a perturbation costs, in training, this many budgets, or r_max by this if more
 _TAKEN = {*inspect.signature(train_adversary).parameters}  # arguments that are no settings of the algorithm
 By = Literal["q", "policy", "successor"]  # how the worst action is found
@@ -282,7 +226,7 @@ def actors_of(
 
 # arguments that a folder is known by, of those that are kept as they are; ``steps`` may grow
 _ASKED = (
-    "episodes", "checks", "check_episodes", "cost", "r_max", "seed", "test_seed", "algorithm", "terminal", "stop",
+    "episodes", "checks", "check_episodes", "cost", "r_max", "seed", "test_seed", "algorithm", "terminal",
     "num_envs", "observe", "budget", "hard",
 )  # fmt: skip
 
@@ -343,6 +287,7 @@ class Measurement:
             "settings": describe_settings(self.training.settings),
         }
         known = {"victim": victim.described(), "environment": self.environment.described, **self.about}
+        known["stop"] = False  # folders of 0.2.0 say whether a rule might end the training
         self.folder = TrainingFolder(asked["out"], "resilience" if budget is None else "robustness", known)
         self.seeds = draw_seeds(asked["test_seed"], asked["episodes"])
 
@@ -420,19 +365,15 @@ class Measurement:
 
     def _train(self, reward: PerturbationCost, r_max: float) -> tuple[Learned, dict[str, Any]]:
         """The trained adversary, and what the result says of its training."""
-        out, stop, started = self.folder.out, self.asked["stop"], time.process_time()
+        out, started = self.folder.out, time.process_time()
         folder = None if out is None else out / "adversary"
         before: dict[str, Any] = {"steps": 0, "seconds": 0.0}
         if folder is not None and (folder / STATE).exists():
             before = (read_record(folder) or [before])[-1]
         log = EpisodeLog(None if out is None else out / "training.csv", before["steps"])
-        rule = StopRule(r_max)
-        for row in log.rows:
-            rule.add(row.victim_return, row.perturbations)
 
-        def on_episode(steps: int, victim_return: float, perturbations: int, length: int) -> bool:
+        def on_episode(steps: int, victim_return: float, perturbations: int, length: int) -> None:
             log.add(TrainingEpisode(steps, victim_return, perturbations, length))
-            return not (rule.add(victim_return, perturbations) and stop)
 
         reached = [int(before["steps"])]
 
@@ -440,15 +381,12 @@ class Measurement:
             reached.append(done)
             self._show("training", min(done, self.steps), self.steps)
 
-        if stop and rule.met and folder is not None:
-            adversary = self._trained()
-        else:
-            self._show("training", min(before["steps"], self.steps), self.steps)
-            actor = as_actor(self.actor, self.victim)
-            budget = adversary_budget(actor, self.victim, None, None, self.within)
-            score = AdversaryScore(self.victim, actor, budget, self.when, self.asked["observe"])
-            task = AdversaryTask(self.environment, score, reward, True)
-            adversary = train_director(task, self.training, folder, progress, on_episode)
+        self._show("training", min(before["steps"], self.steps), self.steps)
+        actor = as_actor(self.actor, self.victim)
+        budget = adversary_budget(actor, self.victim, None, None, self.within)
+        score = AdversaryScore(self.victim, actor, budget, self.when, self.asked["observe"])
+        task = AdversaryTask(self.environment, score, reward, True)
+        adversary = train_director(task, self.training, folder, progress, on_episode)
         found: dict[str, Any] = {name: [getattr(row, name) for row in log.rows] for name in TrainingEpisode._fields}
         episodes = self._episodes(reward, r_max, found["victim_return"], found["perturbations"], found["length"])
         if self.hard:
@@ -461,7 +399,6 @@ class Measurement:
             "training": {**episodes.to_dict(), "steps": found["steps"]},
             "steps": reached[-1],
             "seconds": seconds,
-            "stopped": bool(stop and rule.met),
         }
 
     def _test(

@@ -74,7 +74,6 @@ def resilience(
     by: Literal["q", "successor", "policy"] | None = None,
     within: Budget | None = None,
     terminal: bool = False,
-    stop: bool = False,
     transfer: Iterable[Victim | str] = (),
     test_seed: Seed | None = None,
     checks: TrainingSteps = 10,
@@ -114,8 +113,6 @@ def resilience(
         within: budget of ``how``, where it needs one.
         terminal: the paper's reward, at the end of an episode, instead of one at every step. It is r_max minus the
             return, instead of minus the victim's reward.
-        stop: end the training by the paper's rule, if it is met before ``steps``. It is that of section 5
-            (:mod:`.measurement`). On tasks where attacking always has the highest regret the rule may be met too early.
         transfer: further victims or references that the adversary is tested on, untrained.
         test_seed: seeds the test's episodes instead of ``seed``. They are those of ``evaluate(..., seed=test_seed)``.
         checks: checkpoints of the training that are compared.

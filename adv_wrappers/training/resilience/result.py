@@ -30,7 +30,7 @@ TABLE_COLUMNS = (
 )  # fmt: skip
 
 # what JSON takes as it is, of a result; and the arrays of episodes
-_PLAIN = ("victim", "env", "r_max", "steps", "seconds", "stopped", "about", "versions")
+_PLAIN = ("victim", "env", "r_max", "steps", "seconds", "about", "versions")
 _DTYPES = {
     "returns": np.float64, "perturbations": np.int64, "lengths": np.int64, "costs": np.float64, "steps": np.int64,
 }  # fmt: skip
@@ -164,7 +164,6 @@ class Resilience(Tabular):
         transfer: what the adversary does to other victims.
         steps: environment steps of the training.
         seconds: processor time of the training, its checkpoints included.
-        stopped: whether the stop rule ended the training.
         episode_seeds: the seeds of the test's episodes.
         about: the arguments of the measurement.
         versions: the versions of Python and of the packages that numbers depend on.
@@ -182,7 +181,6 @@ class Resilience(Tabular):
     transfer: tuple[TransferRow, ...]
     steps: int
     seconds: float
-    stopped: bool
     episode_seeds: tuple[int, ...]
     about: dict[str, Any]
     versions: dict[str, str]

@@ -28,7 +28,7 @@ GIVEN: dict[str, Any] = {
     "training": episodes([400.0] + [8.0] * 50 + [10.0] * 50, [90] + [7] * 50 + [5] * 50, [*range(101)]),
     "clean_returns": np.array([500.0, 480.0]), "histogram": np.array([2, 0, 1]),
     "transfer": (TransferRow(OTHER, episodes([100.0], [50]), np.array([300.0])),), "steps": 640, "seconds": 2.5,
-    "stopped": False, "episode_seeds": (3, 4), "about": {"cost": 2.0}, "versions": {"python": "3"},
+    "episode_seeds": (3, 4), "about": {"cost": 2.0}, "versions": {"python": "3"},
 }  # fmt: skip
 RESULT = Resilience(**GIVEN)
 ROBUST = Robustness(**{**GIVEN, "transfer": ()}, budget=5, hard=True)
