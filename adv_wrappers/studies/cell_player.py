@@ -138,7 +138,7 @@ CellExecutor = Executor[PlanCell, PlayedCell]
 
 @contextlib.contextmanager
 def opened_executor(workers: int | CellExecutor, victims: Mapping[str, Victim] | None = None) -> Iterator[CellExecutor]:
-    """This process for one worker, else so many others; an executor is handed on, which the caller closes."""
+    """An executor of this process for one worker, else of so many processes; a given one is used, and left open."""
     if isinstance(workers, Executor):
         yield workers
         return

@@ -717,9 +717,9 @@ _TONES: dict[tuple[bool, bool], Tone] = {(True, True): "other", (True, False): "
 
 
 def _margins(margins: Sequence[DisturbanceMargin], clean: Row) -> Table:
-    """A line a disturbance: what it bears, what return is left there, and from where on it does not bear it.
+    """A line for each disturbance: the largest harmless magnitude, the return at it, and the least breaking one.
 
-    The return shows a robot that does not fall since it stands still.
+    The return shows a robot that does not fall because it stands still.
     """
     lines = list[TableLine]()
     for one in margins:
@@ -733,10 +733,12 @@ def _margins(margins: Sequence[DisturbanceMargin], clean: Row) -> Table:
         low, high = (100 * m / what.most for m in (one.safe, one.safe if breaks is None else breaks))
         bar, tone = MeanWithInterval(high, low, high, None), _TONES.get((breaks is None, open_), "attack")
         lines.append(TableLine(what.name, [*cells, what.size(what.most)], bar=bar, tone=tone))
-    left_there = Column(f"return there (of {clean.mean_return:.3g})", "text")
     columns = [
-        Column("harmless up to", "text"), left_there, Column("breaks from", "text"), Column("largest", "text", True)
-    ]  # fmt: skip
+        Column("harmless up to", "text"),
+        Column(f"return there (of {clean.mean_return:.3g})", "text"),
+        Column("breaks from", "text"),
+        Column("largest", "text", True),
+    ]
     legend = [("attack", "where it breaks, as a share of the largest"), ("certified", "the largest does not break it")]
     return Table("Margins", "disturbance", columns, lines, limits=(0.0, 100.0), legend=legend)
 
