@@ -277,17 +277,18 @@ class RobotStudy:
         threats += [one.disturbance.threat(one.next or 0.0) for one in coarse or fine]
         return Plan((replace(self.plan.grids[0], threats=tuple(threats[: self.at_once])),)) if threats else None
 
-    def conclusion(self, rows: Sequence[Row]) -> tuple[list[DisturbanceMargin], list[Combination]]:
+    def conclusion(self, rows: Sequence[Row]) -> tuple[list[DisturbanceMargin], list[Combination], list[Combination]]:
         """The margins of what was played, the smallest first, those whose simulation failed among them; combinations.
 
-        The combinations are those of :meth:`combinations`, the worst first.
+        The combinations are those of :meth:`combinations`: first those that were played, the worst first, then those
+        that come next.
         """
         margins = sorted((self._margin(each, rows) for each in self.table), key=lambda one: one.share)
         known = [one for one in margins if one.points or one.error]
-        if not rows:
-            return known, []
-        found = [one for one in self.combinations(rows) if not self._is_open(one)]
-        return known, sorted(found, key=lambda one: (one.breaks, self._harm(one.row)), reverse=True)
+        found = self.combinations(rows) if rows else []
+        played = [one for one in found if not self._is_open(one)]
+        played.sort(key=lambda one: (one.breaks, self._harm(one.row)), reverse=True)
+        return known, played, [one for one in found if self._is_open(one)]
 
     def combinations(self, rows: Sequence[Row]) -> list[Combination]:
         """The combinations of the few that break the policy first, with the rows that there are.
@@ -377,7 +378,8 @@ class RobotReport:
         combinations: of several that were played, the worst first.
         clean: the row without any.
         left_out: why the others were not played, by their names.
-        unfinished: what more time would play: magnitudes that come next, and disturbances that were not begun.
+        unfinished: what more time would play: magnitudes that come next, disturbances that were not begun, and
+            combinations.
     """
 
     page: Path
@@ -506,7 +508,8 @@ def robot_report(
             failed[threat] = error  # such as of a simulation that diverges
 
         given: dict[str, Any] = {"victims": {name: victim}, "progress": tell, "failed": leave_out}
-        ended, combined = play_study(study, store, workers, minutes=max(deadline.left / 60, _LEAST_MINUTES), **given)
+        left = max(deadline.left / 60, _LEAST_MINUTES)
+        ended, combined, waiting = play_study(study, store, workers, minutes=left, **given)
         known = store.found([cell.key for cell in expand(plan, {name: victim}).cells])
     clean, margins = next(iter(known.values())), [margin for margin in ended if not margin.error]
     left_out |= {margin.disturbance.name: margin.error for margin in ended if margin.error}
@@ -514,6 +517,7 @@ def robot_report(
     played = {one.disturbance.name for one in margins}
     unfinished = [f"{one.disturbance.name}, of {one.disturbance.size(one.next)}" for one in margins if one.next]
     unfinished += [one.name for one in study.table if one.name not in played | left_out.keys()]
+    unfinished += [str(one) for one in waiting]
     found = RobotReport(page, sentence, tuple(margins), tuple(combined), clean, left_out, tuple(unfinished))
     about = [name, str(environment), f"{episodes} episodes each, seed {seed}"]
     film = list[Part]()
@@ -645,7 +649,7 @@ def _sentence(
         return alone
     worst, breaks = combined[0], "makes it fall" if what == "falls" else "breaks it"
     if not worst.breaks:
-        return f"{alone} Each at half of that, no combination of them {breaks}."
+        return f"{alone} Combinations of them, each at half of that: none of {len(combined)} {breaks}."
     return f"{alone} Together {worst} are enough, each half of what does it alone."
 
 

@@ -94,7 +94,10 @@ def study(*table, metric="terminated", **kwargs):
 
 
 def played(given, store, **how):
-    return play_study(given, store, victims={"same": SAME}, progress=lambda *_: None, **how)
+    """The margins and the combinations that were played; nothing is left to be played."""
+    margins, combinations, waiting = play_study(given, store, victims={"same": SAME}, progress=lambda *_: None, **how)
+    assert waiting == []
+    return margins, combinations
 
 
 def test_the_least_magnitude_that_breaks_the_policy_is_found():
@@ -194,7 +197,8 @@ def test_the_report(tmp_path):
     assert found.sentence.startswith("It falls first under ")
     assert "load on" in " ".join(found.left_out) and "push forward for 0.2 s every 2 s" in found.left_out
     page = found.page.read_text()
-    assert str(found.combinations[0]) in page and found.sentence.endswith("no combination of them makes it fall.")
+    assert str(found.combinations[0]) in page
+    assert found.sentence.endswith(f"none of {len(found.combinations)} makes it fall.")
     assert found.sentence in page and "return there (of 20)" in page and "not finished" not in page
     again = robot_report(SAME, "Beam-v0", **how)
     assert str(again) == str(found)
@@ -207,6 +211,15 @@ def test_the_run_without_a_disturbance_is_played_whatever_was_spent_before(tmp_p
     assert found.clean.episodes == 2 and len(found.margins) == 1
     words = str(found)
     assert "not finished, more minutes play: " in words and "actions late by" in words and "not tried: " in words
+
+
+def test_combinations_that_were_not_played_are_said_to_come_next():
+    three = study(HEAVY, LATE, LATE_SEEN, holds=3.5)
+    with Store(":memory:") as store:
+        played(three, store)
+        rows = [row for _, row in store.rows() if " + " not in row.threat]
+    _, known, waiting = three.conclusion(rows)
+    assert known == [] and {len(one.parts) for one in waiting} == {2} and len(waiting) == 3
 
 
 def test_a_film_of_the_worst_beside_the_run_without_it(tmp_path, monkeypatch):
