@@ -31,6 +31,7 @@ from adv_wrappers.victims.probe import (
     check_forward,
     random_rows,
 )
+from adv_wrappers.victims.returned_state import RowsFirst, begins_anew, returned_start, rows_first
 from adv_wrappers.victims.victim import BatchedObservation, OutputKind, RecurrentState, Select, Victim, device_of
 
 
@@ -59,12 +60,13 @@ def from_module(
         module: observations to Q-values ``[B, A]`` (``q``), ``logits``, an action (``mean``), mean and log-std as a
             pair or side by side (``gaussian``), a torch ``Distribution`` (``distribution``), or the action that the
             agent takes (``action``: discrete ones become logits without a gradient). A recurrent one takes
-            ``(obs, state)`` and returns ``(output, state)``; if it has a method ``advance(obs, state) -> state``,
-            that one makes the new state, and the returned one is ignored. One that is not recurrent may return
-            ``(output, state)`` too, as Tianshou's networks do: the output is taken where ``kind`` is ``q``,
-            ``logits`` or ``mean``, or the state is no tensor. Outputs are cast to ``dtype``. A function may also take
-            and return numpy arrays (of ``dtype``): it is tried on both. Such a victim has no gradient, and is attacked
-            by its scores (``square``) or its decisions (``hop-skip-jump``) alone; functions beside it take arrays too.
+            ``(obs, state)`` and returns ``(output, state)``, or more values between these; if it has a method
+            ``advance(obs, state) -> state``, that one makes the new state, and the returned one is ignored. One that
+            is not recurrent may return ``(output, state)`` too, as Tianshou's networks do: the output is taken where
+            ``kind`` is ``q``, ``logits`` or ``mean``, or the state is no tensor. Outputs are cast to ``dtype``. A
+            function may also take and return numpy arrays (of ``dtype``): it is tried on both. Such a victim has no
+            gradient, and is attacked by its scores (``square``) or its decisions (``hop-skip-jump``) alone; functions
+            beside it take arrays too.
             Discrete and MultiDiscrete observations come as int64, MultiBinary ones as int8, those of a Dict as a
             dictionary, of a Tuple as a tuple.
         kind: what the module returns, as above; None finds it out, and raises where it is ambiguous. Rows in [0, 1]
@@ -75,7 +77,9 @@ def from_module(
         value: observations (and the state, of a recurrent one) to state values ``[B]`` or ``[B, 1]``.
         critic: observations and native actions to Q-values ``[B]`` or ``[B, 1]``.
         robust_sarsa: the same, for the attack of that name.
-        initial_state: rows to a hidden state with leaves ``[rows, ...]``; makes the victim recurrent.
+        initial_state: rows to a hidden state, whose parts have rows along any axis, as of ``nn.LSTM``; makes the victim
+            recurrent. None is zeros for a module that takes a state as an argument with a default, such as
+            ``forward(x, hidden=None)``, and returns the next.
         clip: clip continuous actions to the action box, as most agents do when they act.
         scale: the victim's own unit of every feature ``[*S]``, for ``Linf(eps, scale="victim")``.
         dtype: what the victim computes in, float32 or float64; None takes the widest of the weights and buffers, and
@@ -127,8 +131,14 @@ def from_module(
             raise VictimError("kind='action' is for modules without a hidden state: return logits from a recurrent one")
         module = ChosenActions(module, action_space) if chooses else module
         kind = "logits" if chooses else "mean"
-    if initial_state is None and (inner := take_out_state(module, rows)) is not None:
+    kept = initial_state is None  # whether the state is the module's own affair
+    if kept and (inner := take_out_state(module, rows)) is not None:
         module, initial_state = inner, inner.start if inner.recurrent else None
+    elif kept and said != "action":
+        initial_state = returned_start(module, rows)
+    if initial_state is not None and (by_rows := rows_first(module, initial_state, rows)) is not None:
+        value = value if kept or value is None else partial(by_rows.value, value)
+        module, initial_state = by_rows, by_rows.start
     probe = Probe(module, rows, initial_state)
     accepts = probe.input_form()
     if accepts.startswith("arrays"):
@@ -170,7 +180,7 @@ def from_module(
         raise VictimError(f"the module returns {output.width} numbers a row; {needs}")
     victim.net, victim.value_net, victim.critic, victim.robust_sarsa = module, value, critic, robust_sarsa
     victim.start, victim.recurrent, victim.live, victim.clip = initial_state, initial_state is not None, live, clip
-    victim.carried = isinstance(_outer(module), HiddenState) and initial_state is not None
+    victim.carried = kept and initial_state is not None
     victim.compile, victim.differentiable = compile, accepts == "gradients"
     victim.first, victim.writes, victim.unstable = output.form == "first", output.writes, unstable
     if probable:
@@ -187,7 +197,15 @@ def from_module(
             UserWarning,
             stacklevel=2,
         )
-    if initial_state is None or victim.carried:
+    if not victim.recurrent and (start := begins_anew(cast(Net, _inner(module)), rows(0, 2))) is not None:
+        warnings.warn(
+            "a recurrent layer of the module begins anew at every step, so the victim remembers nothing: give a "
+            "function that takes the state and returns the next, as in from_module(lambda x, state: net(x, state), "
+            f"..., initial_state=lambda rows: {start})",
+            UserWarning,
+            stacklevel=2,
+        )
+    if kept:
         play_as_it_says(victim, own, rows)
     return victim
 
@@ -247,13 +265,9 @@ def check_live(layers: Iterable[nn.Module]) -> None:
             )
 
 
-def _outer(net: object) -> object:
-    return net.function if isinstance(net, ArrayFunction) else net
-
-
 def _inner(net: object) -> object:
     """What a function on arrays, or one that chooses, was made of."""
-    while isinstance(net, (ArrayFunction, ChosenActions, HiddenState)):
+    while isinstance(net, (ArrayFunction, ChosenActions, HiddenState, RowsFirst)):
         net = net.function
     return net
 
@@ -298,7 +312,7 @@ class ModuleVictim(Victim):
     writes = False  # whether the module writes to its input, and so is given copies
     chooses = False  # whether the module returns actions, of which logits are made
     probabilities = False  # whether the network returns probabilities, whose logarithms are the logits
-    carried = False  # whether the state is one that the module keeps itself
+    carried = False  # whether the state is one that the user did not give, and the value's network does not take
     unstable: tuple[nn.Module, ...] = ()  # layers of a live victim that must not be in training mode
 
     def take(self, nets: VictimNetworks, live: bool = False) -> None:

@@ -145,6 +145,8 @@ class Probe:
             why = str(error) or type(error).__name__
             if sizes is not None:
                 why = sizes.group() + (size_difference(int(sizes[3]), int(sizes[2])) if int(sizes[1]) == 2 else "")
+            if self.start is None and re.search(r"missing \d+ required positional", why):
+                why += "; one that takes a hidden state needs initial_state=lambda rows: torch.zeros(rows, ...)"
             raise VictimError(
                 f"the module does not take observations of shapes {seen}: {why}{_by_method(self.net)}"
             ) from error
