@@ -98,9 +98,11 @@ class Probe:
                 except Exception as error:
                     faults.append(error)
                     continue
+                if arrays and (
+                    answers_arrays(out) or (faults and isinstance(out, Tensor))
+                ):  # torch.from_numpy is within
+                    return "arrays"
                 if answers_arrays(out):
-                    if arrays:
-                        return "arrays"
                     converts = True
                 elif not arrays:
                     return "gradients" if differentiable else "tensors"
@@ -148,7 +150,7 @@ class Probe:
             if self.start is None and re.search(r"missing \d+ required positional", why):
                 why += "; one that takes a hidden state needs initial_state=lambda rows: torch.zeros(rows, ...)"
             raise VictimError(
-                f"the module does not take observations of shapes {seen}: {why}{_by_method(self.net)}"
+                f"the module does not take observations of shapes {seen}: {why}{by_method(self.net)}"
             ) from error
         writes = [leaf._version for leaf in tensors(given)] != before
         try:
@@ -302,13 +304,13 @@ def check_forward(module: Net) -> None:
         f"{type(module).__name__} has no forward, by which a victim computes: give the part of it that maps "
         f"observations to logits, Q-values or means (its parts are {parts}), as in from_module(agent.actor, ..., "
         f"'logits', value=agent.critic) or from_module(lambda x: (agent.actor_mean(x), agent.actor_logstd), ..., "
-        f"'gaussian', clip=True){_by_method(module)}"
+        f"'gaussian', clip=True){by_method(module)}"
     )
 
 
-def _by_method(net: Net) -> str:
-    """What to give of a module with a method that says what it plays, or nothing."""
-    methods = own_methods(net) if isinstance(net, nn.Module) else []
+def by_method(net: object) -> str:
+    """What to give of a module or object with a method that says what it plays, or nothing."""
+    methods = own_methods(net) if isinstance(net, nn.Module) or not callable(net) else []
     return f". Its {methods[0]} may be what to give: from_module(net.{methods[0]}, ..., 'action')" if methods else ""
 
 
