@@ -28,6 +28,7 @@ from adv_wrappers.victims.probe import (
     Probe,
     by_method,
     check_action_space,
+    check_bytes,
     check_family,
     check_forward,
     random_rows,
@@ -142,6 +143,7 @@ def from_module(
     if initial_state is not None and (by_rows := rows_first(module, initial_state, rows)) is not None:
         value = value if kept or value is None else partial(by_rows.value, value)
         module, initial_state = by_rows, by_rows.start
+    check_bytes(module, observation_space, rows, initial_state)
     probe = Probe(module, rows, initial_state)
     accepts = probe.input_form()
     if accepts.startswith("arrays"):

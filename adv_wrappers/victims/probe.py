@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.spaces import CHOICES, size_difference
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.trees import map_leaves, tensors
+from adv_wrappers.utils.trees import clone, leaves, map_leaves, tensors
 from adv_wrappers.victims.action_check import own_methods
 from adv_wrappers.victims.distributions import DistributionFamily, as_distribution, params_of
 from adv_wrappers.victims.functions import answers_arrays, to_arrays
-from adv_wrappers.victims.hidden_state import unchanged_randomness
+from adv_wrappers.victims.hidden_state import nearly, unchanged_randomness
 from adv_wrappers.victims.victim import RecurrentState, choice_sizes
 
 Net = nn.Module | Callable[..., Any]  # a function may return anything; what it does is checked
@@ -266,6 +266,37 @@ def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.
         return leaf_rows(own, [own.sample() for _ in range(rows)])
 
     return rows_of
+
+
+def check_bytes(net: Net, space: spaces.Space[object], rows: RandomRows, start: InitialState | None) -> None:
+    """Raise :class:`VictimError` for a module that divides images by 255 where they are bytes, and floats not.
+
+    A victim computes in floats, so that there are gradients.
+    """
+
+    def images(leaf: spaces.Space[object], obs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+        if isinstance(leaf, spaces.Dict):
+            return {key: images(part, obs[key], change) for key, part in leaf.spaces.items()}
+        if isinstance(leaf, spaces.Tuple):
+            return tuple(images(part, obs[i], change) for i, part in enumerate(leaf.spaces))
+        return change(obs) if isinstance(leaf, spaces.Box) and leaf.dtype == np.uint8 else obs
+
+    obs, state = rows(0, 2), () if start is None else (start(2),)
+    changes: list[Callable[[Tensor], Tensor]] = [lambda x: x.to(torch.uint8), lambda x: x, lambda x: x / 255]
+    given = [(images(space, obs, change), *state) for change in changes]
+    if all(a is b for a, b in zip(leaves(given[0]), leaves(given[1]), strict=True)):
+        return
+    for form in (lambda tree: tree, to_arrays):
+        try:
+            with torch.no_grad(), unchanged_randomness():
+                of_bytes, of_floats, of_shares = (net(*clone(form(each))) for each in given)
+        except Exception:  # of one that does not take them
+            continue
+        if nearly(of_bytes, of_shares) and not nearly(of_bytes, of_floats):
+            raise VictimError(
+                "the module divides bytes by 255, and floats not, and a victim computes in floats: from_module(lambda "
+                "x: net(x / 255), ...), of the key of the image where observations are a dictionary, plays as it does"
+            )
 
 
 def check_family(family: DistributionFamily, space: spaces.Space[object]) -> None:
