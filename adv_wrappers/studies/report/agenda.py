@@ -32,12 +32,12 @@ from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
 from adv_wrappers.studies.report.advised_training import advised_training, training_step_seconds
 from adv_wrappers.studies.report.choices import CertifiedReturn
-from adv_wrappers.studies.report.eps_search import NO_LOSS, EpsSweep, broken_eps, half_return, strongest_by_eps
+from adv_wrappers.studies.report.eps_search import EpsSweep, broken_eps, half_return, strongest_by_eps
 from adv_wrappers.studies.report.film import write_film, write_stills
 from adv_wrappers.studies.report.folder import ReportFolder
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges
-from adv_wrappers.studies.report.trials import Trial, TrialPlayer, one_feature
-from adv_wrappers.studies.report.verdict import SOME_LOSS, is_whole
+from adv_wrappers.studies.report.trials import NO_LOSS, SOME_LOSS, Trial, TrialPlayer, one_feature
+from adv_wrappers.studies.report.verdict import is_whole
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.victims.victim import Victim
@@ -136,7 +136,7 @@ class Agenda:
         self.folder, self.num_envs, self.tell = folder, num_envs, tell
         self.clean, self.deadline = rows.clean.mean_return, rows.deadline
         self.sweep = self._sweep_of(ranges)
-        self.swept: list[Trial] = [*folder.swept]
+        self.swept: list[Trial] = [*(() if folder.earlier is None else folder.earlier.swept)]
         self.not_tried, self.told_of = [*ranges.unfit], set[At]()
         before = folder.before
         self.certificates, self.frames, self.film = [*before.certificates], before.frames, before.film

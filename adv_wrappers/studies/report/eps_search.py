@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from adv_wrappers.studies.report.trials import Trial
+from adv_wrappers.studies.report.trials import NO_LOSS, Trial
 
 T = TypeVar("T", bound=Trial)
-NO_LOSS = 0.02  # of the clean return, below which an eps counts as changing nothing
 _CLOSE = 1.2  # the ratio of two eps between which the return halves, at which the search ends
 _LADDER = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the range of every feature
 _GREY = (1, 2, 4, 8, 16, 32, 64)  # of 255 grey levels

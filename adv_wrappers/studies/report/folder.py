@@ -10,7 +10,7 @@ from adv_wrappers.environments.environment import Environment, json_value
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.studies.report.choices import read_choices
-from adv_wrappers.studies.report.sections import AgentSections, AttackRow, report_of, sorted_report
+from adv_wrappers.studies.report.sections import AgentSections, report_of, sorted_report
 from adv_wrappers.utils.files import LOCK
 from adv_wrappers.victims.victim import Victim
 
@@ -47,12 +47,6 @@ class ReportFolder:
             with Store(path / ROWS_FILE, read_only=True) as store:
                 found = report_of(self.before, store.reports())
             self.earlier = None if found is None else sorted_report(found, self.before)
-
-    @property
-    def swept(self) -> list[AttackRow]:
-        """The rows of all features at all steps; another call may have no time for some."""
-        sweeps = () if self.earlier is None else self.earlier.sweeps
-        return [row for sweep in sweeps[:1] for curve in sweep.curves for row in curve.rows]
 
 
 def _whose(identity: Mapping[str, Any] | None) -> str:

@@ -22,12 +22,12 @@ from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import other_environment
 from adv_wrappers.studies.report.agenda import Agenda, Tell
 from adv_wrappers.studies.report.choices import ReportChoices, write_choices
-from adv_wrappers.studies.report.eps_search import NO_LOSS, halving_eps
+from adv_wrappers.studies.report.eps_search import halving_eps
 from adv_wrappers.studies.report.folder import ReportFolder
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges, observed_ranges
 from adv_wrappers.studies.report.page import PAGE_FILE, write_page
 from adv_wrappers.studies.report.sections import sorted_report
-from adv_wrappers.studies.report.trials import TrialPlayer, grouped_by_attack
+from adv_wrappers.studies.report.trials import NO_LOSS, TrialPlayer, grouped_by_attack
 from adv_wrappers.studies.report.verdict import GREY_LEVELS, Verdict, verdict
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import holding

@@ -29,6 +29,10 @@ from adv_wrappers.utils.pace import Progress
 from adv_wrappers.victims.victim import Victim
 
 ROOM = 1.25  # a row may take so much longer than estimated
+NO_LOSS, SOME_LOSS = (
+    0.02,
+    0.1,
+)  # of the return without an attack, up to which nothing counts as lost, and from which much
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,15 @@ class Trial:
         if len(left) >= len(without):
             return self.row.mean_return
         return float(self.clean.mean_return + paired_differences(left, without).mean())
+
+    @property
+    def lost(self) -> float:
+        """What it takes of the mean return."""
+        return self.clean.mean_return - self.mean
+
+    def takes(self, share: float) -> bool:
+        """Whether it takes more than a share of the return."""
+        return self.lost > share * abs(self.clean.mean_return)
 
 
 class TrialPlayer:
