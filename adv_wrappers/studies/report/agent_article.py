@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import shlex
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -111,16 +109,14 @@ def figures_of(rows: Sequence[AttackRow]) -> Figures:
 
 
 def _headline(agent: AgentSections, said: Verdict) -> Headline | None:
-    figure, least, number = said.figure, float(agent.report.minimum.get("value") or 0.0), figures_of(agent.rows).number
+    figure, number = said.figure, figures_of(agent.rows).number
     if figure is None:
         return None
-    left = (figure.mean - least) / (figure.of - least) if figure.of > least else -1.0
     interval = f"95% interval {number(figure.low)} to {number(figure.high)}"
     if figure.caveat:
         interval = f"{counted(figure.episodes, 'episode')}, too few or too alike for an interval"
     at = "" if figure.eps is None else f" at eps {eps_text(figure.eps)}"
-    about = f"mean return an episode under {figure.attack}{at}, {interval}"
-    return Headline(figure.mean, figure.of, min(left, 1.0) if left >= 0 else None, about)
+    return Headline(figure.mean, figure.of, f"mean return an episode under {figure.attack}{at}, {interval}")
 
 
 # Means with their intervals: tables with bars, and charts over a number.
@@ -386,8 +382,8 @@ def _protocol(agent: AgentSections, said: Verdict) -> list[Part]:
     names = [row.name for row in agent.attacked]
     if names != [row.label for row in agent.attacked]:
         parts.append(Details("Every threat in full", Listing([(name, "") for name in names[:_MOST_ROWS]])))
-    if again := agent.choices.command or _evaluate_command(agent):
-        parts += [Paragraph("Play it again", "h3"), Command(again)]
+    if agent.choices.command:
+        parts += [Paragraph("Play it again", "h3"), Command(agent.choices.command)]
     return parts
 
 
@@ -415,20 +411,6 @@ def _kind_words(rows: Sequence[AttackRow]) -> str:
     return f"all of {', '.join(*keys)}" if len(keys) == 1 else "all of some keys"
 
 
-def _evaluate_command(agent: AgentSections) -> str:
-    """The command that plays the rows again; "" where something has no name for it."""
-    report, threats = agent.report, [row.row.threat for row in agent.attacked]
-    ref = report.victim.get("ref")
-    if not ref or "make" in report.env or any("<" in threat or " #" in threat for threat in threats):
-        return ""
-    words = ["adv-wrappers", "evaluate", agent.environment, "--victim", str(ref)]
-    words += [word for threat in threats for word in ("--threat", threat)]
-    words += ["--episodes", str(report.episodes), "--seed", str(report.seed), "--num-envs", str(report.num_envs)]
-    words += ["--env-kwargs", json.dumps(report.env["kwargs"])] if report.env.get("kwargs") else []
-    words += ["--no-quantize"] if report.quantize is False else []
-    return shlex.join([*words, "--out", "FOLDER"])
-
-
 def protocol_of(agent: AgentSections) -> dict[str, str]:
     """How the figures came about, by name."""
     report, choices = agent.report, agent.choices
@@ -448,9 +430,6 @@ def protocol_of(agent: AgentSections) -> dict[str, str]:
             for sweep in agent.sweeps
         ),
         "Lowest return": "" if lowest is None else f"{lowest:g}, by the environment's rewards",
-        "Chosen by": f"the lowest {report.by} of several draws"
-        if any(row.row.best_of > 1 for row in agent.rows)
-        else "",
         "Integers": "observations became floats" if report.quantize is False else "",
         "Time": "" if choices.seconds is None else f"{choices.seconds:.0f} seconds",
         "Device": report.device,

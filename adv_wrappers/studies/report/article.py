@@ -123,13 +123,11 @@ class Headline(NamedTuple):
 
     Attributes:
         mean, of: it, and what it is without an attack.
-        left: the share of what can be lost that is left, 0 to 1; None where that is not known.
         about: what it is the mean of.
     """
 
     mean: float
     of: float
-    left: float | None
     about: str
 
 

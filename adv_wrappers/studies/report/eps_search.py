@@ -127,15 +127,3 @@ def broken_eps(clean: float, strongest: Mapping[float, Trial]) -> float | None:
     """The least eps at which half of the return is lost; None where it is not, or there is nothing to lose."""
     half = half_return(clean, (trial.mean for trial in strongest.values()))
     return bracket(strongest, half)[1] if half < clean else None
-
-
-def halving_eps(clean: float, strongest: Mapping[float, Trial]) -> float | None:
-    """The eps at which the strongest attack leaves half the return, on the line between two rows, or None."""
-    above = broken_eps(clean, strongest)
-    half = half_return(clean, (trial.mean for trial in strongest.values()))
-    below, _ = bracket(strongest, half)
-    if above is None or below is None:
-        return above
-    high, low = strongest[below].mean, strongest[above].mean
-    share = (high - half) / max(high - low, 1e-12)
-    return math.exp(math.log(below) + share * (math.log(above) - math.log(below)))

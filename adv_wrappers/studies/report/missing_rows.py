@@ -36,7 +36,7 @@ from adv_wrappers.victims.victim import Victim
 _RESERVE = 2.0  # seconds that are kept for the page
 
 Agents = tuple[AgentSections, AgentSections]
-Scale = Sequence[float] | None
+Scale = tuple[float, ...] | None
 
 
 @dataclass
@@ -106,7 +106,7 @@ def play_missing_rows(
                     player.out.mkdir(parents=True, exist_ok=True)
                     player.reserve = min(_RESERVE, deadline.left / 4)
                     player.play_clean()
-                attack.rows[side] = player.play(attack.layers, None, "of both", label=attack.name).row
+                attack.rows[side] = player.play(attack.layers, label=attack.name).row
                 played += 1
             except OutOfTime:
                 late.append(player.left_out[-1].seconds)
@@ -160,7 +160,7 @@ def _environment(agent: AgentSections, victim: Victim, trust: bool, make: MakeEn
 
 def _attacks(agents: Agents, victims: Sequence[Victim]) -> list[_Attack]:
     """The attacks of both reports, those first that are the strongest at an eps of either."""
-    units, found = agents[0].choices.scale, dict[str, _Attack]()
+    units, found = agents[0].choices.scale, dict[tuple[str, Scale], _Attack]()
     strongest = {id(row) for agent in agents for row in agent.strongest.values()}
     rows = [(side, row) for side, agent in enumerate(agents) for row in agent.attacked]
     for side, row in sorted(rows, key=lambda one: id(one[1]) not in strongest):
@@ -168,29 +168,16 @@ def _attacks(agents: Agents, victims: Sequence[Victim]) -> list[_Attack]:
         if (key := key_of(row, own)) not in found:
             found[key] = _Attack(row.attack, *_again(row, own, units, victims[side]))
         # a row of the second report counts where its budget means the same in the units of the first
-        if own == units or None in (own, units) or '"own' not in key:
+        if own == units or None in (own, units) or key[1] == row.scale:
             found[key].rows[side] = row.row
     return [*found.values()]
 
 
-def key_of(row: AttackRow, own: Scale) -> str:
+def key_of(row: AttackRow, own: Scale) -> tuple[str, Scale]:
     """The same for rows of the same threat, each aimed at its own agent and in units of its own report."""
-    layers = row.row.layers
-    threat = row.row.threat if None in layers else _in_own_terms(layers, own)
-    return json.dumps([threat, row.row.transfer, row.row.best_of], sort_keys=True)
-
-
-def _in_own_terms(value: Any, own: Scale = None) -> Any:
-    """A threat's layers without the agent that they are aimed at, scales as multiples of the report's own."""
-    if isinstance(value, Mapping):
-        if "victim" in value and "sha256" in value:
-            return "victim"
-        found = {key: _in_own_terms(item, own) for key, item in value.items()}
-        scale = found.get("scale")
-        if found.get("type") == "linf" and isinstance(scale, list) and own and len(scale) == len(own):
-            found["scale"] = ["own", *(round(x / unit, 6) if unit else x for x, unit in zip(scale, own, strict=True))]
-        return found
-    return [_in_own_terms(item, own) for item in value] if isinstance(value, (list, tuple)) else value
+    if own and row.scale and len(own) == len(row.scale):
+        return row.label, tuple(round(x / unit, 6) if unit else x for x, unit in zip(row.scale, own, strict=True))
+    return row.label, row.scale
 
 
 def _again(row: AttackRow, own: Scale, units: Scale, victim: Victim) -> tuple[tuple[ThreatModel, ...], str]:
@@ -206,7 +193,7 @@ def _again(row: AttackRow, own: Scale, units: Scale, victim: Victim) -> tuple[tu
         again = [json_form(layer) for layer in as_threat_stack([*made], victim).layers]
     except AdvWrappersError as error:
         return (), str(error)
-    if _in_own_terms(again) != _in_own_terms(row.row.layers):
+    if json.loads(json.dumps(again)) != [*row.row.layers]:
         return (), "its text does not say all of it"
     return tuple(replace(threat, within=_in_units(threat.budget, own, units)) for threat in made), ""
 

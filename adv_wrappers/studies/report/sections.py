@@ -54,6 +54,7 @@ class AttackRow(Trial):
         kind: the section that it belongs to.
         label: what it is called on pages: its text without a long scale, with the features and steps that may change.
         ball: of sweeps, the budget without its radius.
+        scale: of its budget, where that has a number a feature; else empty.
         keys: of a Dict or Tuple observation, those that are attacked; empty for the whole observation.
         features: the indices of the features that may change; empty for all of them.
         names: of these features.
@@ -66,6 +67,7 @@ class AttackRow(Trial):
     kind: Kind = "other"
     label: str = ""
     ball: str = ""
+    scale: tuple[float, ...] = ()
     keys: tuple[str, ...] = ()
     features: tuple[int, ...] = ()
     names: str = ""
@@ -183,7 +185,7 @@ class StoredReports:
     """What a folder or file holds.
 
     Attributes:
-        path: the file of rows.
+        path: the folder or file.
         agents: a report of every victim, environment and seed.
         left_out: names of rows that have no run without an attack to be compared with.
         errors: by the name of a cell that failed, its error.
@@ -206,15 +208,15 @@ def read_reports(source: str | Path) -> StoredReports:
         StoreError: for a file that is damaged, something else, or of another release.
         OutputError: for one that cannot be opened.
     """
-    path, stores = _stores(Path(source))
+    path = Path(source)
     agents, errors, names = list[AgentSections](), dict[str, str](), Counter[str]()
-    for part, file in stores.items():
+    for part, file in _stores(path).items():
         choices = read_choices(file.parent) if file.name == ROWS_FILE else ReportChoices()
         with Store(file, read_only=True) as store:
             reports = store.reports()
             errors |= store.errors()
             names.update(row.threat for _, row in store.rows())
-        theirs = report_of(choices, reports)
+        theirs = _own_report(choices, reports)
         for report in reports:
             names.subtract(without_number(row.threat) for row in report.threats)
             agents.append(replace(sorted_report(report, choices if report is theirs else _NONE_MADE), part=part))
@@ -224,31 +226,28 @@ def read_reports(source: str | Path) -> StoredReports:
     return StoredReports(path, tuple(agents), tuple((+names).elements()), errors)
 
 
-def report_of(choices: ReportChoices, reports: Sequence[Report]) -> Report | None:
+def _own_report(choices: ReportChoices, reports: Sequence[Report]) -> Report | None:
     """The report that some choices belong to: the one that they name, else the one of most rows."""
-    known = choices.identity
-    if known is not None:
-        own = {"victim": known.get("victim"), "env": known.get("env"), "seed": known.get("seed")}
-        reports = [one for one in reports if own == {"victim": one.victim, "env": one.env, "seed": one.seed}]
+    if (known := choices.identity) is not None:
+        own = [known.get(name) for name in ("victim", "env", "seed")]
+        reports = [one for one in reports if own == [one.victim, one.env, one.seed]]
     return max(reports, key=lambda report: len(report.threats), default=None)
 
 
-def _stores(path: Path) -> tuple[Path, dict[str, Path]]:
-    """The file or folder that a report is read from, and by what their episodes are for the files of rows."""
-    found = {"": path}
-    if path.is_dir():
-        found = {"": path / ROWS_FILE}
-        if not found[""].is_file():
-            parts = {words: path / part / ROWS_FILE for part, words in _SUITE_PARTS.items()}
-            found = {words: file for words, file in parts.items() if file.is_file()}
-        if not found:
+def _stores(path: Path) -> dict[str, Path]:
+    """By what their episodes are for, the files of rows that a report is read from."""
+    places = {"": path / ROWS_FILE} if path.is_dir() else {"": path}
+    if path.is_dir() and not places[""].is_file():
+        parts = {words: path / part / ROWS_FILE for part, words in _SUITE_PARTS.items()}
+        places = {words: file for words, file in parts.items() if file.is_file()}
+        if not places:
             raise ValueRangeError(f"the folder {path} holds no {ROWS_FILE}, which evaluate, suite and report write")
-    for file in found.values():
+    for file in places.values():
         if not file.is_file():
             raise ValueRangeError(f"there is no folder or file {file}: expected a folder with {ROWS_FILE}, or a store")
         if file.stat().st_size == 0:
             raise StoreError(f"{file} is empty, and no store of rows")
-    return (path if len(found) > 1 else next(iter(found.values()))), found
+    return places
 
 
 def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentSections:
@@ -297,7 +296,9 @@ def _attack_row(
     how, within, when = (_part(layer, name) for name in ("how", "within", "when"))
     (ball, eps, scale), keys, timing = _ball(within), _keys(layer), _type(when)
     window = (int(when["a"]), int(when["b"])) if timing == "window" else None
-    made = replace(made, eps=eps, keys=keys, window=window, count=int(when["n"]) if timing == "atmost" else None)
+    made = replace(
+        made, eps=eps, scale=scale, keys=keys, window=window, count=int(when["n"]) if timing == "atmost" else None
+    )
     kind = _kind(layer, made)
     features = tuple(how.get("features") or ()) if kind == "fault" else ()
     if scale and layer.get("on") == "observation":

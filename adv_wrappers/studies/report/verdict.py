@@ -13,7 +13,7 @@ from adv_wrappers.evaluation.confidence_intervals import LEAST_EPISODES, MeanWit
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.studies.report.advice import NextStep, hardening, own_training, words_of_agent
 from adv_wrappers.studies.report.choices import ReportChoices
-from adv_wrappers.studies.report.eps_search import broken_eps, halving_eps
+from adv_wrappers.studies.report.eps_search import broken_eps
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, held
 from adv_wrappers.studies.report.trials import NO_LOSS, SOME_LOSS
 from adv_wrappers.utils.parsing import counted
@@ -126,18 +126,15 @@ def _headline(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
 
 
 def error_to_withstand(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
-    """The eps that an agent is to be hardened against, and a row there: the headline, if it has enough episodes.
+    """The eps that an agent is to be hardened against, and a row there: the headline of rows of enough episodes.
 
-    A search that came to two episodes may have found an eps at which most others keep everything. Then it is the eps
-    at which half is lost on the line between rows of enough episodes; the headline all the same where these take
-    nothing.
+    A search that came to two episodes may have found an eps at which most others keep everything. It counts all the
+    same where the others take nothing.
     """
     found, least = _headline(agent), min(LEAST_EPISODES, agent.clean.row.episodes)
     rows = replace(agent, rows=tuple(row for row in agent.rows if row.row.episodes >= least))
     sound = _headline(rows) if rows.sweeps else None
-    if found is None or sound is None or sound[1] is found[1] or not sound[1].takes(NO_LOSS):
-        return found
-    return halving_eps(agent.clean.mean, rows.strongest) or sound[0], sound[1]
+    return sound if sound is not None and sound[1].takes(NO_LOSS) else found
 
 
 def _lower_elsewhere(agent: AgentSections, found: AttackRow) -> AttackRow | None:
