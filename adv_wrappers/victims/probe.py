@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.core.spaces import CHOICES, size_difference
+from adv_wrappers.core.spaces import CHOICES, children, is_text_space, size_difference
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.trees import clone, leaves, map_leaves, tensors
 from adv_wrappers.victims.action_check import own_methods
@@ -239,19 +239,22 @@ def check_action_space(space: spaces.Space[object]) -> None:
 
 def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.dtype) -> RandomRows:
     """A function of a seed and a number of rows to as many random observations, as a module takes them."""
+    own = copy.deepcopy(space)
 
     def leaf_rows(leaf: spaces.Space[object], rows: list[Any]) -> Any:
         if isinstance(leaf, spaces.Dict):
             return {key: leaf_rows(part, [row[key] for row in rows]) for key, part in leaf.spaces.items()}
         if isinstance(leaf, spaces.Tuple):
             return tuple(leaf_rows(part, [row[i] for row in rows]) for i, part in enumerate(leaf.spaces))
-        if isinstance(leaf, spaces.Text) and not isinstance(space, spaces.Text):
+        if is_text_space(leaf) and leaf is not own:
             return np.array(rows, dtype=object)
         if not isinstance(leaf, (spaces.Box, *CHOICES)):
+            fit = [key for key, part in children(space) if _is_taken(part)]
+            numbers = "env = gymnasium.wrappers.TransformObservation(env, function, gymnasium.spaces.Box(...)) makes "
+            without = f"env = gymnasium.wrappers.FilterObservation(env, {fit}) leaves it out, and " if fit else ""
             raise VictimError(
                 f"expected Box, Discrete, MultiDiscrete or MultiBinary observations (or a Dict or Tuple of these and "
-                f"Text), got {leaf}: env = gymnasium.wrappers.TransformObservation(env, function, "
-                f"gymnasium.spaces.Box(...)) makes numbers of them, by a function of yours"
+                f"Text), got {leaf}: {without}{numbers}numbers of them, by a function of yours"
             )
         values = np.stack(rows)
         if not isinstance(leaf, spaces.Box):
@@ -261,7 +264,6 @@ def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.
         return torch.from_numpy(np.clip(values, np.where(abs(leaf.low) < 1e3, leaf.low, -10.0), high)).to(device, dtype)
 
     def rows_of(seed: int, rows: int) -> Any:
-        own = copy.deepcopy(space)
         own.seed(seed)
         return leaf_rows(own, [own.sample() for _ in range(rows)])
 
@@ -297,6 +299,14 @@ def check_bytes(net: Net, space: spaces.Space[object], rows: RandomRows, start: 
                 "the module divides bytes by 255, and floats not, and a victim computes in floats: from_module(lambda "
                 "x: net(x / 255), ...), of the key of the image where observations are a dictionary, plays as it does"
             )
+
+
+def _is_taken(space: spaces.Space[object]) -> bool:
+    """Whether a module can take a part of a Dict or Tuple."""
+    inside = children(space)
+    if inside:
+        return all(_is_taken(part) for _, part in inside)
+    return isinstance(space, (spaces.Box, *CHOICES)) or is_text_space(space)
 
 
 def check_family(family: DistributionFamily, space: spaces.Space[object]) -> None:
