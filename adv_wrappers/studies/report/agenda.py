@@ -279,11 +279,9 @@ class Agenda:
         look(fitting[-1], sweep.start)
         for attack in dict.fromkeys((fitting[0], fitting[-1])):
             with contextlib.suppress(OutOfTime):
-                sweep.outwards(partial(look, attack))
+                self._over_eps(sweep, partial(look, attack), [], all=True)
             if broken_eps(self.clean, strongest_by_eps(swept)):
                 break
-        while not own and (eps := sweep.next_between(strongest_by_eps(swept))) is not None:
-            look(fitting[0], eps)
 
     def _strongest_first(self) -> None:
         """What is strongest for its price, each attack from the eps found so far down to where it takes less than half.
@@ -308,30 +306,21 @@ class Agenda:
             if price <= until.left:
                 self.tell(f"{attack}, from the eps found so far downwards, about {price:.1f} s each")
                 self._downwards(partial(self._at, attack))
-        self._refine(partial(self._at, self._best_attack()[0]))
 
     def _downwards(self, play: Callable[[float], Trial]) -> None:
-        """Play at the eps at which half is lost so far, then at smaller ones while half is lost, then between the two.
-
-        Ends where the time for it does.
-        """
-        eps = self.focus
+        """Play at ever smaller eps than that at which half is lost so far, while there is time."""
+        focus = self.focus
+        assert focus is not None  # the sweep came first
         with contextlib.suppress(OutOfTime):
-            if eps is not None and self.strongest[eps].mean <= self._half < self.clean:
-                eps = self._below(eps) or eps
-            while eps is not None and play(eps).mean <= self._half < self.clean:
-                eps = self._below(eps)
-        with contextlib.suppress(OutOfTime):
-            self._refine(play)
+            known = [replace(trial, eps=eps) for eps, trial in self.strongest.items() if eps >= focus]
+            if self.strongest[focus].mean > self._half or self._half >= self.clean:
+                known = [play(focus)]
+            self._over_eps(self.sweep, play, known, all=False)
 
-    def _below(self, eps: float) -> float | None:
-        """The next smaller eps of the ladder, or that was played; None below the ladder."""
-        return max((one for one in {*self.sweep.ladder, *self.strongest} if one < eps), default=None)
-
-    def _refine(self, play: Callable[[float], Trial]) -> None:
-        """Play between the eps around which the return halves."""
-        while (eps := self.sweep.next_between(self.strongest)) is not None:
-            play(eps)
+    def _over_eps(self, sweep: EpsSweep, play: Callable[[float], Trial], known: list[Trial], *, all: bool) -> None:
+        """Play an attack at one eps after another; ``all`` as for :meth:`EpsSweep.next`."""
+        while (eps := sweep.next(strongest_by_eps(known), all)) is not None:
+            known.append(play(eps))
 
     def _sweep_others(self, most: int | None = None) -> None:
         """Other attacks at the eps of the sweep, cheapest first; of so many eps at most."""
@@ -350,8 +339,7 @@ class Agenda:
                 for eps in left:
                     with contextlib.suppress(OutOfTime):
                         self._at(attack, eps)
-                with contextlib.suppress(OutOfTime):
-                    self._refine(partial(self._at, self._best_attack()[0]))
+                self._downwards(partial(self._at, self._best_attack()[0]))
 
     def _by_price(self, attacks: Sequence[str], eps: float) -> list[tuple[str, float]]:
         """Those attacks that can be aimed at the agent, with the seconds of a row, the cheapest first."""

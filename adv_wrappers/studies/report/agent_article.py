@@ -17,7 +17,6 @@ from adv_wrappers.studies.report.article import (
     Command,
     Details,
     Facts,
-    Figures,
     Headline,
     Listing,
     Paragraph,
@@ -95,24 +94,17 @@ def article_of(agent: AgentSections, id: str, several: bool) -> Article:
         agent.victim,
         f"in {agent.environment}" + (f", {agent.episodes}" if several else ""),
         said.sentence,
-        figures_of(agent.rows),
-        _headline(agent, said),
+        _headline(said),
         facts,
         sections,
         agent.choices.finished,
     )
 
 
-def figures_of(rows: Sequence[AttackRow]) -> Figures:
-    """How the returns of some rows are written."""
-    return Figures([row.row[key] for row in rows for key in ("mean_return", "min", "max")])
-
-
-def _headline(agent: AgentSections, said: Verdict) -> Headline | None:
-    figure, number = said.figure, figures_of(agent.rows).number
-    if figure is None:
+def _headline(said: Verdict) -> Headline | None:
+    if (figure := said.figure) is None:
         return None
-    interval = f"95% interval {number(figure.low)} to {number(figure.high)}"
+    interval = f"95% interval {number_text(figure.low)} to {number_text(figure.high)}"
     if figure.caveat:
         interval = f"{counted(figure.episodes, 'episode')}, too few or too alike for an interval"
     at = "" if figure.eps is None else f" at eps {eps_text(figure.eps)}"

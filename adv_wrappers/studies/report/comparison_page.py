@@ -18,7 +18,7 @@ from adv_wrappers.environments.environment import MakeEnv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.confidence_intervals import MeanWithInterval, caveat, footnotes, paired_difference, summary
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.studies.report.agent_article import figures_of, line_of, mean_limits, protocol_of
+from adv_wrappers.studies.report.agent_article import line_of, mean_limits, protocol_of
 from adv_wrappers.studies.report.article import (
     Article,
     Details,
@@ -201,7 +201,6 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
         labels[1],
         f"against {labels[0]} in {first.environment}",
         f"{_under_attack(first, by_eps, labels)}Without an attack the means are {_kept(*pairs[0], labels)}.",
-        figures_of([*first.rows, *second.rows]),
         Table("Without an attack", "agent", [Column("without an attack")], means),
         {
             "Attacks of both": str(len(pairs) - 1),
