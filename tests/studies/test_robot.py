@@ -163,6 +163,8 @@ def test_disturbances_of_one_number_are_not_combined():
 def test_a_number_breaks_where_half_of_it_is_lost():
     with Store(":memory:") as store:
         [heavy], _ = played(study(HEAVY, metric="height", holds=100.0), store)
+        _, clean = next(store.rows())
+    assert str(clean.metric("height")) == "2 (2 to 2)"
     assert heavy.safe < 50 <= heavy.breaks <= heavy.safe + 100 / 32  # 4 - 2 kg is 2, and 1 at 3 kg
 
 
@@ -260,6 +262,7 @@ def test_what_is_refused_before_anything_is_played(tmp_path, given, error, words
         robot_report(SAME, **{"env": "Beam-v0", "out": tmp_path, **given})
 
 
+@pytest.mark.slow
 def test_a_robot_of_mujoco_from_the_command_line(tmp_path):
     """An agent of Hopper as TorchScript, for a few seconds: what is not known yet is named."""
     net = torch.nn.Sequential(torch.nn.Linear(11, 3), torch.nn.Tanh())
