@@ -21,14 +21,12 @@ def returns(report: Report, row: int = 1) -> Any:
     return np.array(report.threats[row]["returns"])
 
 
-@pytest.mark.parametrize("num_envs", [3, pytest.param(24, marks=pytest.mark.slow)])
-def test_the_best_draw_of_every_episode_counts(num_envs: int) -> None:
-    agent, how = balancing(), {"episodes": 4, "seed": 5, "num_envs": num_envs}
-    drawn = [returns(adv.evaluate(agent, short, [NOISE], best_of=count, **how)) for count in (1, 2, 4)]
-    assert (drawn[1] <= drawn[0]).all() and (drawn[2] <= drawn[1]).all()
-    assert drawn[2].mean() < drawn[0].mean()  # else draws would not differ
+def test_the_best_draw_of_every_episode_counts() -> None:
+    agent, how = balancing(), {"episodes": 4, "seed": 5, "num_envs": 3}
+    drawn = [returns(adv.evaluate(agent, short, [NOISE], best_of=count, **how)) for count in (1, 4)]
+    assert (drawn[1] <= drawn[0]).all() and drawn[1].mean() < drawn[0].mean()  # else draws would not differ
     again = adv.evaluate(agent, short, [NOISE], best_of=4, **{**how, "num_envs": 2})
-    assert (returns(again) == drawn[2]).all()  # however many are played side by side
+    assert (returns(again) == drawn[1]).all()  # however many are played side by side
     row = again.threats[1]
     assert np.array_equal(np.min(row["draws"]["returns"], 0), row["returns"]) and len(row["draws"]["returns"]) == 4
     assert row["draws"]["losses"] is None and again.threats[0]["draws"] is None

@@ -260,14 +260,13 @@ class OnlyOne(Well):
         OnlyOne.running = 0
 
 
-def test_a_simulator_of_which_only_one_can_run(tmp_path: Any) -> None:
+def test_a_simulator_of_which_only_one_can_run() -> None:
     OnlyOne.running = 0
     with pytest.raises(SpaceError, match=r"the port is taken. Where only one can be at a time: num_envs=1"):
         adv.evaluate(agent(), OnlyOne, episodes=2)
     assert OnlyOne.running == 0  # the first was closed
     assert len(adv.evaluate(agent(), OnlyOne, episodes=2, num_envs=1).threats[0]["returns"]) == 2
-    found = adv.report(agent(), OnlyOne, minutes=0.02, num_envs=1, out=tmp_path / "r", tell=None)
-    assert found.report.num_envs == 1 and OnlyOne.running == 0
+    assert OnlyOne.running == 0
 
 
 def test_the_first_error_is_told_where_closing_fails_too() -> None:

@@ -34,12 +34,8 @@ def returns_of(report: Report) -> dict[str, float]:
     return {row["threat"]: row["mean_return"] for row in report.threats}
 
 
-@pytest.fixture(scope="module")
-def honest() -> Report:
-    return adv.evaluate(balancing("q"), short, ROWS, episodes=6)
-
-
-@pytest.mark.parametrize("make", [pytest.param(saturated, marks=pytest.mark.slow), straight_through])
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [saturated, straight_through])
 def test_planted_masked_gradients_are_found(make) -> None:
     """Attacks by gradients leave the agent nearly whole, where a search without them breaks it."""
     report = adv.evaluate(make(), short, ROWS, episodes=6)
@@ -51,6 +47,9 @@ def test_planted_masked_gradients_are_found(make) -> None:
     assert sum("is no stronger than noise:eps=0.2" in warning for warning in report.warnings) == 2
     blind = [warning for warning in report.warnings if "zero gradients at" in warning]
     assert len(blind) == (2 if make is saturated else 0)
+    honest = adv.evaluate(balancing("q"), short, ROWS, episodes=6)
+    left = returns_of(honest)
+    assert left["pgd:eps=0.2"] < 20 > left["square:queries=60,eps=0.2"] and honest.warnings == ()
 
 
 def test_masked_agents_act_as_the_honest_one_does() -> None:
@@ -58,11 +57,6 @@ def test_masked_agents_act_as_the_honest_one_does() -> None:
     same = balancing("q").act_on(observations)
     for victim in (saturated(), straight_through()):
         assert (victim.act_on(observations) == same).all()
-
-
-def test_an_honest_agent_is_not_suspected(honest: Report) -> None:
-    left = returns_of(honest)
-    assert left["pgd:eps=0.2"] < 20 > left["square:queries=60,eps=0.2"] and honest.warnings == ()
 
 
 def test_a_gradient_free_attack_is_compared_with_the_strongest_by_gradient(victim: Victim) -> None:
@@ -122,6 +116,7 @@ def test_steps_that_have_not_converged(victim: Victim) -> None:
     assert check([clean, *delays]) == []  # which search nothing
 
 
+@pytest.mark.slow
 def test_too_few_steps_are_found_in_an_evaluation() -> None:
     rows = [f"min-best:steps={steps},step=0.1,eps=0.3" for steps in (1, 10, 20)]
     few, enough = (adv.evaluate(balancing("q"), short, part, episodes=4) for part in (rows[:2], rows))

@@ -22,13 +22,14 @@ def impact(clean: float, attacked: float, least: float) -> float:
 
 
 def test_the_minimum_is_fixed_where_nothing_is_said(victim: Victim) -> None:
-    report = adv.evaluate(victim, "CartPole-v1", ["noise:eps=0.5"], episodes=2)
+    how: Any = {"episodes": 2, "env_kwargs": {"max_episode_steps": 100}}
+    report = adv.evaluate(victim, "CartPole-v1", ["noise:eps=0.5"], **how)
     assert report.minimum == {"kind": "fixed", "value": 0.0}
-    given = adv.evaluate(victim, "CartPole-v1", ["noise:eps=0.5"], episodes=2, minimum=8)
+    given = adv.evaluate(victim, "CartPole-v1", ["noise:eps=0.5"], minimum=8, **how)
     assert given.minimum == {"kind": "fixed", "value": 8.0}
     for made, least in ((report, 0.0), (given, 8.0)):
         row = made.threats[1]
-        assert row["impact"] == row["general_impact"] == pytest.approx(impact(500, row["mean_return"], least))
+        assert row["impact"] == row["general_impact"] == pytest.approx(impact(100, row["mean_return"], least))
     unknown = adv.evaluate(watcher(Film()), Film, ["noise:eps=5"], episodes=1)
     assert unknown.minimum == {"kind": "unknown", "value": None}
     assert unknown.threats[1]["impact"] is unknown.threats[1]["general_impact"] is None
@@ -37,11 +38,11 @@ def test_the_minimum_is_fixed_where_nothing_is_said(victim: Victim) -> None:
 def test_the_minimum_is_that_of_the_environment_at_hand() -> None:
     longer, made = (
         adv.evaluate("zoo:mountaincar-dqn", "MountainCar-v0", ["worst-action"], 1, env_kwargs=kwargs, make=make)
-        for kwargs, make in (({"max_episode_steps": 400}, None), ({"steps": 300}, make_short))
+        for kwargs, make in (({"max_episode_steps": 210}, None), ({"steps": 30}, make_short))
     )
-    assert (longer.minimum["value"], made.minimum["value"]) == (-400.0, -300.0)
+    assert (longer.minimum["value"], made.minimum["value"]) == (-210.0, -30.0)
     attacked = longer.threats[1]
-    assert attacked["mean_return"] == -400 and attacked["impact"] == 1.0  # above 3 where it counts from -200
+    assert attacked["mean_return"] == -210 and attacked["impact"] == 1.0  # more where it counts from -200
     rest = adv.evaluate(balancing(), "CartPole-v1", (), 1, env_kwargs={"sutton_barto_reward": True})
     assert rest.minimum == {"kind": "fixed", "value": -1.0}
     bonus = adv.evaluate(balancing(), lambda: gym.wrappers.TransformReward(short(), lambda reward: reward - 2), (), 1)
@@ -51,7 +52,8 @@ def test_the_minimum_is_that_of_the_environment_at_hand() -> None:
 @pytest.mark.parametrize(("kind", "word"), [("q", "argmin-Q agent"), ("logits", "least likely action")])
 def test_the_minimum_of_the_agent_that_does_its_worst(kind: str, word: str, tmp_path: Path) -> None:
     agent = balancing(kind)
-    report = adv.evaluate(agent, "CartPole-v1", ["noise:eps=0.5"], episodes=3, minimum="worst-action", out=tmp_path)
+    how: Any = {"episodes": 3, "env_kwargs": {"max_episode_steps": 100}}
+    report = adv.evaluate(agent, "CartPole-v1", ["noise:eps=0.5"], minimum="worst-action", out=tmp_path, **how)
     clean, worst, noise = report.threats
     assert [row["threat"] for row in report.threats] == ["none", "worst-action", "noise:eps=0.5"]
     least = worst["mean_return"]
@@ -60,7 +62,7 @@ def test_the_minimum_of_the_agent_that_does_its_worst(kind: str, word: str, tmp_
     assert noise["impact"] == pytest.approx(impact(clean["mean_return"], noise["mean_return"], least))
     assert noise["general_impact"] == pytest.approx(impact(clean["mean_return"], noise["mean_return"], 0))
     assert noise["impact"] > noise["general_impact"]
-    alone = adv.evaluate(agent, "CartPole-v1", ["worst-action"], episodes=3)
+    alone = adv.evaluate(agent, "CartPole-v1", ["worst-action"], **how)
     assert alone.threats[1]["returns"] == worst["returns"]
     assert Report.from_json(tmp_path / "report.json") == report
 

@@ -35,7 +35,7 @@ def test_nobody_changes_it_for_others() -> None:
 @pytest.fixture(scope="module")
 def reports() -> list[adv.Report]:
     victim = adv.load_victim("zoo:cartpole-dqn")
-    plain = adv.evaluate(victim, "CartPole-v1", ["noise:eps=0.2"], 1)
+    plain = adv.evaluate(victim, "CartPole-v1", ["noise:eps=0.2"], 1, env_kwargs={"max_episode_steps": 20})
     rich = adv.evaluate(
         victim,
         adv.Environment("CartPole-v1", {"max_episode_steps": 20}),

@@ -78,9 +78,9 @@ class Flat(nn.Module):
 def test_a_masked_gradient_is_found_in_an_evaluation(victim: Victim) -> None:
     env = gym.make("CartPole-v1")
     flat = from_module(Flat(), env.observation_space, env.action_space, "q")
-    report = adv.evaluate(flat, short, ["max-diff:eps=0.05"], episodes=2)
+    report = adv.evaluate(flat, brief, ["max-diff:eps=0.05"], episodes=2)
     assert any("zero gradients" in warning for warning in report.warnings)
-    honest = adv.evaluate(victim, short, ["max-diff:eps=0.05", "pgd:eps=0.05,steps=5,restarts=1"], episodes=2)
+    honest = adv.evaluate(victim, brief, ["max-diff:eps=0.05", "pgd:eps=0.05,steps=5,restarts=1"], episodes=2)
     assert honest.warnings == ()
 
 
@@ -138,14 +138,14 @@ def test_single_runs_are_told_of_stronger_forms_once(victim: Victim) -> None:
 
 def test_an_environment_that_is_perturbed_already(victim: Victim) -> None:
     def hostile() -> gym.Env:
-        return adv.wrap(short(), "noise:eps=0.1", "max-diff:eps=0.05", victim=victim)
+        return adv.wrap(brief(), "noise:eps=0.1", "max-diff:eps=0.05", victim=victim)
 
     report = adv.evaluate(victim, hostile, "noise:eps=0.2", episodes=2, minimum=0)
     first, second = report.threats
     assert first["threat"] == "none (on an environment already perturbed by noise:eps=0.1 + max-diff:eps=0.05)"
     assert report.warnings[0].startswith("the environment is perturbed already, by noise:eps=0.1 + max-diff:eps=0.05")
     assert second["threat"] == "noise:eps=0.2" and second["impact"] is None and second["general_impact"] is None
-    clean = adv.evaluate(victim, short, "noise:eps=0.2", episodes=2, minimum=0)
+    clean = adv.evaluate(victim, brief, "noise:eps=0.2", episodes=2, minimum=0)
     assert clean.threats[0]["threat"] == "none" and clean.threats[1]["impact"] is not None
 
 

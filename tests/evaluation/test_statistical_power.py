@@ -9,7 +9,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.checked_row import CheckedRow
 from adv_wrappers.evaluation.confidence_intervals import MOST_COUNTED, POWER, episodes_needed, t_quantile
-from adv_wrappers.evaluation.report_warnings import too_few_episodes
+from adv_wrappers.evaluation.report_warnings import find_warnings, too_few_episodes
 from adv_wrappers.victims import Victim
 from tests.every_case import every_case
 
@@ -56,6 +56,7 @@ def test_an_attack_that_may_have_taken_nothing(victim: Victim) -> None:
     clean = CheckedRow("none", (), np.full(8, 100.0))
     noise = attack("noise", victim, np.array([100.0] * 6 + [40.0, 40.0]))
     [said] = too_few_episodes([clean, noise])
+    assert said in find_warnings([clean, noise], victim)
     needed = episodes_needed(clean.returns - noise.returns)
     assert (
         said.startswith("too few episodes") and f"noise:eps=0.1 against none (85 against 100, about {needed} " in said
@@ -76,10 +77,3 @@ def test_the_strongest_attack_and_the_second_strongest(victim: Victim) -> None:
     assert too_few_episodes([clean, first, attack("fgsm", victim, 110 - WIDE)]) == []  # a small difference
     assert too_few_episodes([clean, first, attack("fgsm", victim, WIDE + 60)]) == []  # established, by pairs
     assert str(MOST_COUNTED) not in said
-
-
-def test_an_evaluation_says_how_many_episodes_are_needed() -> None:
-    few, more = (adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", "noise:eps=0.2", episodes=n) for n in (4, 6))
-    assert few.threats[1]["mean_return"] < 400 > more.threats[1]["mean_return"]
-    assert sum("too few episodes to tell from chance: noise:eps=0.2 against none" in said for said in few.warnings) == 1
-    assert more.warnings == ()

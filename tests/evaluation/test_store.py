@@ -95,6 +95,7 @@ def test_two_stores_of_one_process_keep_their_claims(tmp_path):
             assert third.claim(["a", "b", "c"]) == ["c"]
 
 
+@pytest.mark.slow
 def test_the_own_loss_of_an_environment_is_measured():
     pytest.importorskip("dm_control")
     with Store(":memory:") as store:

@@ -42,6 +42,7 @@ def test_the_loss_of_an_episode_is_the_sum_over_its_steps() -> None:
     assert "loss" in str(report) and "loss" not in str(adv.evaluate(balancing(), short, [], 2))
 
 
+@pytest.mark.slow
 def test_every_control_step_of_a_held_action_counts() -> None:
     pytest.importorskip("dm_control")
     task = "dm_control/cartpole-balance-v0"

@@ -98,7 +98,7 @@ class Case:
             return {"card": adversary_of(self.rig.name)}
         if self.preset in PLANNED:
             model = model_of(self.rig.space, self.rig.actions)
-            return {"dynamics": model, "target": "0=1&2=-1", "steps": 3, "iterations": 3}
+            return {"dynamics": model, "target": "0=1&2=-1", "steps": 2, "iterations": 2}
         if self.preset == "saturation":
             return {"low": 90, "high": 160} if self.leaf.dtype == np.uint8 else {"low": -0.05, "high": 0.05}
         if self.preset == "reward-clip":
@@ -122,6 +122,13 @@ class Case:
     def exact(self) -> bool:
         """Whether results are equal to the bit whatever the batch: nothing but keys and elementwise arithmetic."""
         return not issubclass(adv.presets[self.preset].kind, VictimAttack) and self.preset != "learned"
+
+    @property
+    def sort(self) -> tuple[str, bool, bool, bool]:
+        """What the engine tells presets apart by."""
+        kind = adv.presets[self.preset].kind
+        attack, native = issubclass(kind, VictimAttack), issubclass(kind, NativePerturbation)
+        return self.on, attack, native, self.preset in REMEMBERING
 
     def budget(self, name: str, eps: float | None = None) -> dict[str, Any]:
         """Arguments of ``threat`` for a budget of this case's leaf."""
@@ -270,12 +277,16 @@ def cases(on: str | None = None, rigs: int | None = None) -> list[Case]:
         assert found, f"no rig fits the preset {preset!r}: add a victim to tests/rigs.py"
         found.sort(key=lambda case: _RANK.index(case.rig.name))
         if rigs is None:
-            sort = entry.on, issubclass(entry.kind, VictimAttack), issubclass(entry.kind, NativePerturbation)
             chosen = found[0], found[-1 - turn % max(len(found) - 1, 1)]
-            found = [case for case in found if case in chosen or (case.rig.name, *sort) not in covered]
-            covered |= {(case.rig.name, *sort) for case in found}
+            found = [case for case in found if case in chosen or (case.rig.name, *case.sort[:3]) not in covered]
+            covered |= {(case.rig.name, *case.sort[:3]) for case in found}
         out += [case for case in found[:rigs] if on in (None, case.on)]
     return out
+
+
+def of_each_sort() -> list[Case]:
+    """One preset of each sort, for laws that the engine keeps whatever the preset."""
+    return [*{case.sort: case for case in reversed(cases(rigs=1))}.values()][::-1]
 
 
 def by_turns(cases: Sequence[Any], kinds: Sequence[Any]) -> list[tuple[Any, Any]]:

@@ -10,26 +10,19 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import SpaceError
-from tests.laws.checks import BUDGETS, Case, by_turns, cases, check_budget, fitting
+from tests.laws.checks import BUDGETS, Case, by_turns, cases, check_budget, fitting, of_each_sort
 from tests.rigs import KINDS, RIGS
 
-
-def budgeted():
-    """Every preset under all budgets that fit on its first rig, and under one of them by turns on the others."""
-    out, seen = [], set()
-    for turn, case in enumerate(cases()):
-        budgets = fitting(case)
-        out += [(case, name) for name in (budgets if case.preset not in seen else [budgets[turn % len(budgets)]])]
-        seen.add(case.preset)
-    return out
+BUDGETED = [(case, fitting(case)[turn % len(fitting(case))]) for turn, case in enumerate(cases())]
+ALL_BUDGETS = [(case, name) for case in of_each_sort() for name in fitting(case) if (case, name) not in BUDGETED]
 
 
-@pytest.mark.parametrize(("case", "budget"), budgeted(), ids=str)
+@pytest.mark.parametrize(("case", "budget"), BUDGETED + ALL_BUDGETS, ids=str)
 def test_single(case, budget):
     check_budget(case, budget)
 
 
-@pytest.mark.parametrize(("case", "kind"), by_turns(cases(rigs=1), KINDS[1:]), ids=str)
+@pytest.mark.parametrize(("case", "kind"), by_turns(of_each_sort(), KINDS[1:]), ids=str)
 def test_vectors(case, kind):
     check_budget(case, fitting(case)[0], kind)
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
-from tests.laws.checks import by_turns, cases, check_dynamics
+from tests.laws.checks import by_turns, check_dynamics, of_each_sort
 from tests.rigs import KINDS
 
 
-@pytest.mark.parametrize(("case", "kind"), by_turns(cases(rigs=1), KINDS), ids=str)
+@pytest.mark.parametrize(("case", "kind"), by_turns(of_each_sort(), KINDS), ids=str)
 def test_every_preset(case, kind):
     check_dynamics(case, kind)
 

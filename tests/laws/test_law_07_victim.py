@@ -8,11 +8,6 @@ from tests.laws.checks import by_turns, cases, check_victim
 from tests.rigs import KINDS
 
 
-@pytest.mark.parametrize("case", [c for c in cases() if not c.exact], ids=str)
-def test_single(case):
-    check_victim(case, "env")
-
-
-@pytest.mark.parametrize(("case", "kind"), by_turns([c for c in cases(rigs=1) if not c.exact], KINDS[1:]), ids=str)
-def test_vectors(case, kind):
+@pytest.mark.parametrize(("case", "kind"), by_turns([c for c in cases(rigs=2) if not c.exact], KINDS), ids=str)
+def test_every_preset(case, kind):
     check_victim(case, kind)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.laws.checks import by_turns, cases, check_composition
+from tests.laws.checks import by_turns, check_composition, of_each_sort
 from tests.rigs import KINDS
 
 
-@pytest.mark.parametrize(("case", "kind"), by_turns(cases(rigs=1), KINDS), ids=str)
+@pytest.mark.parametrize(("case", "kind"), by_turns(of_each_sort(), KINDS), ids=str)
 def test_every_preset(case, kind):
     check_composition(case, kind)

@@ -81,9 +81,8 @@ ACTORS = {
 }
 CASES = [
     (kind, name)
-    for kind in ("logits", "q", "recurrent")
-    for name in ACTORS
-    if kind == "logits" or name in ("sa-rl", "pa-ad", "hybrid", "timed", "timed action")
+    for kind, names in (("logits", ACTORS), ("q", ("sa-rl",)), ("recurrent", ("pa-ad", "timed")))
+    for name in names
 ]
 ON_ACTIONS = ("pa-ad-action", "timed action", "induce")
 
@@ -208,11 +207,12 @@ BOX = adv.Linf(0.3)
 @pytest.mark.parametrize(
     ("case", "wrapper"),
     by_turns(
-        [*itertools.product(CONTINUOUS, ["mean", "gaussian"], ["state", "state+action"])], ["env", "vector", "sb3"]
+        by_turns([*itertools.product(CONTINUOUS, ["mean", "gaussian"])], ["state", "state+action", "state+action"]),
+        ["env", "vector", "sb3", "vector"],
     ),
 )
 def test_continuous_actions(case, wrapper):
-    name, kind, observe = case
+    (name, kind), observe = case
     agent = pusher(kind, "sample" if kind == "gaussian" else "mode")
     actor, within = CONTINUOUS[name](agent)
     actions = actor.action_space((2,))
@@ -274,8 +274,9 @@ def adversary_env_losses(wrapper, sit, objective):
     return {"env": single, "vector": vector, "sb3": sb3}[wrapper]
 
 
-@pytest.mark.parametrize("name", ["timed", "timed action", "induce"])
-@pytest.mark.parametrize("mode", [None, AutoresetMode.DISABLED])
+@pytest.mark.parametrize(
+    ("name", "mode"), [("timed", None), ("timed action", AutoresetMode.DISABLED), ("induce", AutoresetMode.DISABLED)]
+)
 def test_what_was_spent_is_observed_where_it_is_deployed(mode, name):
     """A director that sees the number of attacks attacks in the same steps: it stops after three, and always begins."""
     agent = victim("logits", "mode")

@@ -8,7 +8,7 @@ import adv_wrappers as adv
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from tests.laws.checks import cases, check_never_weaker
 
-SEARCHES = [c for c in cases(rigs=3) if issubclass(adv.presets[c.preset].kind, GradientAttack)]
+SEARCHES = [c for c in cases(rigs=1) if issubclass(adv.presets[c.preset].kind, GradientAttack)]
 
 
 @pytest.mark.parametrize("case", SEARCHES, ids=str)

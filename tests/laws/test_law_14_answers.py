@@ -11,14 +11,17 @@ import adv_wrappers as adv
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.distributions import CategoricalFamily
-from tests.laws.checks import broken, cases, check_answers, check_runner
+from tests.laws.checks import broken, by_turns, cases, check_answers, check_runner
 from tests.rigs import CARTPOLE, RIGS, TORQUES
 
 VALUES = [float("nan"), float("inf"), float("-inf")]
 
 
-@pytest.mark.parametrize("value", VALUES[:2])
-@pytest.mark.parametrize("case", [c for c in cases() if issubclass(adv.presets[c.preset].kind, VictimAttack)], ids=str)
+@pytest.mark.parametrize(
+    ("case", "value"),
+    by_turns([c for c in cases(rigs=2) if issubclass(adv.presets[c.preset].kind, VictimAttack)], VALUES[:2]),
+    ids=str,
+)
 def test_attacks(case, value):
     check_answers(case, value)
 

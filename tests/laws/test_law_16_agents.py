@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.laws.checks import Case, cases, check_agents
+from tests.laws.checks import Case, check_agents, of_each_sort
 from tests.rigs import RIGS
 
 pytest.importorskip("pettingzoo")
@@ -15,7 +15,7 @@ from adv_wrappers.wrappers import perturb_agents
 from adv_wrappers.wrappers.perturb_agents import PerturbAgents
 
 
-@pytest.mark.parametrize("case", [c for c in cases(rigs=1) if c.on in ("observation", "action")], ids=str)
+@pytest.mark.parametrize("case", [c for c in of_each_sort() if c.on in ("observation", "action")], ids=str)
 def test_every_preset(case: Case) -> None:
     check_agents(case)
 

@@ -46,7 +46,7 @@ def lowest_by_sampling(make_env, victim, seed, eps, points):
     return low[0]
 
 
-@pytest.mark.parametrize(("kind", "lost"), [("q", 0.0), ("logits", 0.0), ("q", 1.0)])
+@pytest.mark.parametrize(("kind", "lost"), [("logits", 0.0), ("q", 1.0)])
 def test_a_wide_beam_is_no_weaker_than_all_episodes_that_sampling_finds(kind, lost):
     victim, make_env = agent(kind), lambda: Walk(lost=lost)
     found = beam_search(victim, make_env, EPS, episodes=6, seed=2, width=300)
@@ -121,8 +121,8 @@ def parts_net(kind):
     )
 
 
-@pytest.mark.parametrize("kind", ["q", "logits"])
-def test_parts_of_a_dict_under_one_budget_are_searched_as_one_box_is(kind, tmp_path):
+def test_parts_of_a_dict_under_one_budget_are_searched_as_one_box_is(tmp_path):
+    kind = "logits"
     asked = {"episodes": 4, "width": 16}
     whole = beam_search(agent(kind), Walk, EPS, **asked)
     given = {"at": ("east", "north", "time"), **asked, "out": tmp_path}
@@ -209,7 +209,7 @@ def short_cartpole():
     ("victim", "make_env", "eps", "episodes"),
     [
         pytest.param("zoo:cartpole-ppo", short_cartpole, 0.05, 2, marks=pytest.mark.slow),
-        (agent(), lambda: Walk(lost=1.0), EPS / 2, 20),
+        (agent(), lambda: Walk(lost=1.0), EPS / 2, 8),
     ],
 )
 def test_no_episode_is_better_under_a_wider_beam(victim, make_env, eps, episodes):
@@ -220,6 +220,7 @@ def test_no_episode_is_better_under_a_wider_beam(victim, make_env, eps, episodes
     assert (np.diff([one.nodes.sum() for one in found]) >= 0).all()
 
 
+@pytest.mark.slow
 def test_a_wider_beam_holds_the_narrower_ones_to_the_bit():
     played = DeterministicEpisodes("zoo:cartpole-ppo", short_cartpole)
     with closing(played):
@@ -318,15 +319,15 @@ def test_what_cannot_be_searched(changed, error, words):
 
 def test_ways_that_earned_too_much_are_left():
     """Whether a return below one can be had is known by then, in fewer steps; what is below is found all the same."""
-    short = {"episodes": 2, "width": 4, "steps": 2, "restarts": 1, "env_kwargs": {"max_episode_steps": 60}}
+    short = {"episodes": 1, "width": 4, "steps": 2, "restarts": 1, "env_kwargs": {"max_episode_steps": 30}}
     for eps, is_lost in ((0.001, False), (0.4, True)):
         whole = beam_search("zoo:cartpole-dqn", "CartPole-v1", eps, **short)
-        found = beam_search("zoo:cartpole-dqn", "CartPole-v1", eps, below=30.0, **short)
-        assert (found.nodes < whole.nodes).all() and ((found.returns < 30.0) == is_lost).all()
+        found = beam_search("zoo:cartpole-dqn", "CartPole-v1", eps, below=15.0, **short)
+        assert (found.nodes < whole.nodes).all() and ((found.returns < 15.0) == is_lost).all()
         if is_lost:
             assert found.returns.tolist() == whole.returns.tolist()
         else:
-            assert found.returns.tolist() == [30.0, 30.0] and not found.perturbed.any()
+            assert found.returns.tolist() == [15.0] and not found.perturbed.any()
 
 
 @pytest.mark.slow

