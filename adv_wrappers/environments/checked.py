@@ -348,7 +348,9 @@ def check_step(env: Env, answer: Any) -> None:
         )
     observation, reward, terminated, truncated, info = answer
     if not _is_number(reward):
-        raise SpaceError(f"{of} must return a number as its reward, got {reward!r:.60}{_shape(reward)}: {_STEP}")
+        several = math.prod(getattr(reward, "shape", None) or ()) > 1  # as environments of several objectives return
+        cure = "gymnasium.wrappers.TransformReward(env, lambda rewards: float(rewards.sum()))" if several else _STEP
+        raise SpaceError(f"{of} must return a number as its reward, got {reward!r:.60}{_shape(reward)}: {cure}")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if not _is_number(flag) or float(flag) not in (0.0, 1.0):
             raise SpaceError(f"{of} must return True or False as {name}, got {flag!r:.60}{_shape(flag)}: bool({name})")

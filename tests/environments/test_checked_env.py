@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -56,6 +57,12 @@ def test_numbers_are_rewards(reward: Any) -> None:
 def test_nothing_else_is(reward: Any) -> None:
     with pytest.raises(SpaceError, match=r"step of Walk must return a number as its reward, got .*float\(reward\)"):
         check_step(Walk(), answer(reward=reward))
+
+
+def test_several_rewards_are_made_one() -> None:
+    got = re.escape("got array([1., 2.]) of shape (2,): gymnasium.wrappers.TransformReward(env, lambda rewards: float(")
+    with pytest.raises(SpaceError, match=got):
+        check_step(Walk(), answer(reward=np.array([1.0, 2.0])))
 
 
 @every_case("flag", [True, np.bool_(False), 0, 1, np.int64(1), np.array(True), 1.0])
