@@ -52,7 +52,7 @@ class BlockMeasurements:
             attacked steps at which the environment received another action than the agent would have taken on the true
             observation; ``drew`` how many layers drew random numbers that differ between draws of an episode;
             ``seconds`` the wall clock; the others are those of :class:`.Checks`.
-        integers: whether a perturbed observation is made of integers.
+        integers: whether a perturbed observation is made of integers, and not of choices.
         losses: the total loss of the states of every episode, ``[episodes]``, or None where it was not measured.
         metrics: by name what is counted beside the return, of every episode, ``[episodes]``.
         notes: what :mod:`.first_steps` says of the environment.
@@ -98,7 +98,8 @@ class BlockMonitor:
         self.on_observations = [layer for layer in found if layer.on == "observation"]
         self.on_actions = [layer for layer in found if layer.on == "action"]
         self.on_dynamics = [layer for layer in found if layer.on == "dynamics"]
-        measurements.integers = any(layer.engine.applied.field.grid for layer in self.on_observations)
+        fields = [layer.engine.applied.field for layer in self.on_observations]
+        measurements.integers = any(field.grid and not field.discrete for field in fields)
         self.attacked: Mask = False
         self._differ = ActionChanges(runner.victim.action_space)
         self._steps = self._compared_steps = 0

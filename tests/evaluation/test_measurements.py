@@ -94,3 +94,12 @@ def test_answers_that_are_none_are_refused() -> None:
     broken = from_module(lambda x: x[:, :2] * torch.nan, box, spaces.Discrete(2), "q")
     with pytest.raises(VictimError, match="not finite"):
         run_monitor.count_unequal_answers(PolicyRunner(broken, 2), obs, np.arange(2))
+
+
+def test_choices_that_stay_what_they_are_were_not_rounded() -> None:
+    lake = gym.make("FrozenLake-v1")
+    blind = from_module(
+        nn.Embedding.from_pretrained(torch.zeros(16, 4)), lake.observation_space, lake.action_space, "q"
+    )
+    report = adv.evaluate(blind, "FrozenLake-v1", ["discrete-search"], episodes=2, num_envs=2)
+    assert report.warnings[0].endswith("attacked observations came out unchanged")
