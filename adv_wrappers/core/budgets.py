@@ -286,8 +286,8 @@ def below_one_level(eps: float) -> BudgetError:
     """The error of a radius with which nothing on an integer grid can change."""
     return BudgetError(
         f"eps={eps:g} is below one grey level on an integer space, so nothing could change: eps is in the units of the "
-        "observation (1 is 1/255 of the range of uint8). Raise eps, or make the space float with quantize=False, where "
-        "that can be given"
+        "observation or action (1 is 1/255 of the range of uint8). Raise eps, or make the space float with "
+        "quantize=False, where that can be given"
     )
 
 

@@ -294,6 +294,11 @@ def threat(
             f"expected the name of a preset, got {name!r:.80}: a perturbation is made a threat by ThreatModel"
         )
     preset = presets.get(name)
+    if preset is None and (before := name.partition(":")[0]) in presets:
+        raise ThreatError(
+            f"expected the name of a preset, got the text {name!r:.80}, as wrap and evaluate take it: "
+            f"adv_wrappers.threat({before!r}, eps=...), or adv_wrappers.threats.presets.parse_threat(text)"
+        )
     if preset is None:
         raise ThreatError(f"unknown preset {name!r:.80}{_hint(name)}; known: {', '.join(sorted(presets))}")
     with threat_in_errors(name):
@@ -323,8 +328,6 @@ def threat(
 
 
 def _hint(name: str) -> str:
-    if name.partition(":")[0] in presets:
-        return " (that is a text: wrap, evaluate and presets.parse_threat read texts, threat takes a name)"
     kind = Value.kinds.get(name.partition(":")[0])
     if kind is not None and issubclass(kind, (Actor, Hybrid)):
         return " (that is trained: train_adversary, or adv-wrappers train-adversary, and then learned:card=FOLDER)"

@@ -144,6 +144,11 @@ def test_a_slip_of_the_pen_gets_a_hint() -> None:
         _ = adv.LInf
 
 
+def test_a_text_is_no_name_of_a_preset() -> None:
+    with pytest.raises(ThreatError, match=r"got the text 'noise:eps=0.1', .*: adv_wrappers.threat\('noise', eps="):
+        adv.threat("noise:eps=0.1")
+
+
 def test_fractions_are_numbers() -> None:
     assert parse_threat("noise:eps=8/255").budget == adv.Linf(8 / 255)
     with pytest.raises(BudgetError, match=r"eps must be .*8/0"):
