@@ -17,7 +17,7 @@ from gymnasium import spaces
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries import PAAD, Director, Learned
+from adv_wrappers.adversaries import Director, Learned
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import SEED_OFFSET
 
@@ -113,13 +113,13 @@ def what_was_seen():
         patched.setattr(AgentVecEnv, "step_wait", stepped)
         patched.setattr(AgentFit, "train_adversary", turned)
         patched.setattr(AgentTrainer, "update_normaliser", settled)
-        train_agent(Slope, "pa-ad", 0.1, 512, scale="victim", **SMALL)
+        train_agent(Slope, "pa-ad", 0.1, 256, scale="victim", **SMALL)
     return received
 
 
 def test_one_side_stands_still_while_the_other_learns():
     seen = what_was_seen()
-    assert len(seen["before"]) == len(seen["after"]) == 4
+    assert len(seen["before"]) == len(seen["after"]) == 2
     for (agent, trained_adversary), (agent_after, adversary_after) in zip(seen["before"], seen["after"], strict=True):
         assert torch.equal(agent, agent_after) and not torch.equal(trained_adversary, adversary_after)
     for (agent, trained_adversary), (agent_before, adversary_before) in zip(
@@ -137,11 +137,11 @@ def test_one_side_stands_still_while_the_other_learns():
 def test_the_agent_sees_perturbed_observations_within_the_budget_of_its_present_units():
     seen = what_was_seen()
     events = [event for event in seen["rollouts"] if event[0] == "rollout"]
-    assert len(events) == 8 and len(seen["steps"]) == 8 * 16
+    assert len(events) == 4 and len(seen["steps"]) == 4 * 16
     units = np.array([np.sqrt(event[1] + 1e-8) for event in events])
     assert (units[0] == np.sqrt(1 + 1e-8)).all() and (np.diff(units, axis=0) != 0).all()
     assert np.allclose(units[-1], Slope.spread, rtol=0.2)
-    for (_, _, budgets, begin), unit, end in zip(events, units, [*(e[3] for e in events[1:]), 128], strict=True):
+    for (_, _, budgets, begin), unit, end in zip(events, units, [*(e[3] for e in events[1:]), 64], strict=True):
         assert len(budgets) == 2  # the agent's layer and the adversary's own
         for budget in budgets:
             assert np.allclose(budget.scale, unit, rtol=1e-12) and budget.eps == 0.1
@@ -154,7 +154,7 @@ def test_the_agent_sees_perturbed_observations_within_the_budget_of_its_present_
 
 def test_the_live_victim_is_the_agent_at_every_rollout():
     seen = what_was_seen()
-    assert len(seen["agrees"]) == 8
+    assert len(seen["agrees"]) == 4
     for params, own in seen["agrees"]:
         torch.testing.assert_close(params[:, :2], own.mean.detach(), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(params[:, 2:].exp(), own.stddev.detach(), rtol=1e-5, atol=1e-6)
@@ -169,7 +169,7 @@ def test_statistics_are_those_of_true_observations():
     assert hardened.victim.net[0].mean == pytest.approx([7.0] * 5, abs=8.0)
 
 
-@pytest.mark.parametrize("adversary", [None, "max-diff:steps=2", PAAD(steps=1)])
+@pytest.mark.parametrize("adversary", [None, "max-diff:steps=2"])
 def test_one_argument_tells_the_trainings_apart(adversary):
     received, small = [], {**SMALL, "phase": 64}
     hardened = train_agent("CartPole-v1", adversary, 0.05, 128, progress=lambda *at: received.append(at), **small)
@@ -177,7 +177,7 @@ def test_one_argument_tells_the_trainings_apart(adversary):
     assert all((attacked is None) == (adversary is None) and 0 < clean <= 30 for _, clean, attacked in received)
     row = hardened.record[hardened.best]
     assert row["score"] == max(row["score"] for row in hardened.record)
-    assert row["adversary_steps"] == (row["steps"] if isinstance(adversary, PAAD) else 0)
+    assert row["adversary_steps"] == 0
     assert f"at {row['steps']} of 128 steps" in hardened.protocol
     threats = [] if hardened.threat is None else [hardened.threat]
     report = adv.evaluate(hardened.victim, "CartPole-v1", threats, episodes=2)
@@ -230,14 +230,12 @@ def test_a_training_that_cost_much_of_the_clean_return_says_so(clean, best, word
 def test_the_agent_that_it_began_with_plays_the_same_episodes(tmp_path):
     """No file of an agent by others says what it earned."""
     how = {"steps": 64, "victim": "zoo:cartpole-ppo", "env_kwargs": {"max_episode_steps": 20}, "out": tmp_path}
-    for method in ("smoothed", "sa"):
-        how["out"] = tmp_path / method
-        for _ in range(2):
-            hardened = train_agent("CartPole-v1", robust=method, eps=0.05, **SMALL, **how)
-            assert hardened.began_with == 20.0
+    for _ in range(2):
+        hardened = train_agent("CartPole-v1", robust="sa", eps=0.05, **SMALL, **how)
+        assert hardened.began_with == 20.0
     began = {"ref": "zoo:cartpole-ppo", "clean": 20.0}
     assert hardened.victim.card["training"]["began_with"] == began
-    assert json.loads((tmp_path / "sa" / "state.json").read_text())["result"]["began_with"] == began
+    assert json.loads((tmp_path / "state.json").read_text())["result"]["began_with"] == began
     assert train_agent("CartPole-v1", None, steps=64, **SMALL).began_with is None
 
 
@@ -335,24 +333,22 @@ def test_the_snapshot_draws_as_the_adversary_does_in_its_own_phase(sampled):
         )
 
 
-@pytest.mark.parametrize("env", [pytest.param("CartPole-v1", marks=pytest.mark.slow), Slope])
-def test_the_card_is_the_agent(env, tmp_path):
-    hardened = train_agent(env, "pa-ad", 0.05, 128, out=tmp_path, **SMALL)
+def test_the_card_is_the_agent(tmp_path):
+    hardened = train_agent(Slope, "sa-rl", 0.05, 128, out=tmp_path, **SMALL)
     victim = adv.load_victim(f"card:{tmp_path}")
     place = tmp_path / f"checkpoint-{hardened.record[hardened.best]['steps']}"
-    one = gym.make(env) if isinstance(env, str) else env()
-    kept, normal = json.loads((place / "normaliser.json").read_text()), VecNormalize(make_vec_env(env, 1))
+    kept, normal = json.loads((place / "normaliser.json").read_text()), VecNormalize(make_vec_env(Slope, 1))
     normal.obs_rms.mean, normal.obs_rms.var = (np.array(kept["observation"][part]) for part in ("mean", "var"))
     from_zip = adv.from_sb3(PPO.load(place / "agent.zip"), vec_normalize=normal)
-    x = torch.as_tensor(np.random.default_rng(0).normal(6, 9, (64, *one.observation_space.shape)), dtype=torch.float32)
+    x = torch.as_tensor(np.random.default_rng(0).normal(6, 9, (64, 5)), dtype=torch.float32)
     for other in (from_zip, hardened.victim):
         assert torch.equal(victim.params(x), other.params(x)) and torch.equal(victim.value(x), other.value(x))
         assert torch.equal(victim.scale, other.scale) and victim.select == other.select == "mode"
         assert torch.equal(victim.act(victim.params(x)), other.act(other.params(x)))
-    assert victim.card["training"]["adversary"]["actor"] == "pa-ad"
+    assert victim.card["training"]["adversary"]["actor"] == "sa-rl"
     assert isinstance(hardened.threat.how, Learned) and hardened.threat.how.card == str(tmp_path / "adversary")
     for seed, warned in ((SEED_OFFSET, 2), (0, 0)):  # of both sides on the episodes that chose the checkpoint
-        report = adv.evaluate(victim, env, [hardened.threat], 4, seed)
+        report = adv.evaluate(victim, Slope, [hardened.threat], 4, seed)
         assert sum("was chosen on 2 of the 4 episodes" in warning for warning in report.warnings) == warned
     again = adv.ThreatModel.from_dict(json.loads(json.dumps(hardened.threat.to_dict())))
     assert torch.equal(again.how.director(x), hardened.threat.how.director(x)) and again.how.victim is None
@@ -455,48 +451,26 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
 def test_one_log_a_side(tmp_path):
     pytest.importorskip("tensorboard")
     before = threading.active_count()
-    train_agent("CartPole-v1", "sa-rl", 0.05, 128, tensorboard=tmp_path, **{**SMALL, "phase": 64})
+    train_agent("CartPole-v1", "sa-rl", 0.05, 64, tensorboard=tmp_path, **{**SMALL, "phase": 64, "checks": 1})
     assert sorted(path.parent.name for path in tmp_path.rglob("events.*")) == ["adversary_0", "agent_0"]
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("ref", ["zoo:hopper-ppo", "zoo:cartpole-a2c"])
-def test_an_agent_begins_as_a_victim(ref):
+def test_an_agent_begins_as_a_victim():
     """With a rate of zero it stays what it was, normaliser included."""
-    victim = adv.load_victim(ref)
-    environment = victim.card["environment"]["id"]
+    victim = adv.load_victim("zoo:hopper-ppo")
     still = {**SMALL, "settings": {"n_steps": 16, "learning_rate": 0.0}, "checks": 1}
-    hardened = train_agent(environment, "sa-rl", 0.01, 64, "a2c" if "a2c" in ref else "ppo", victim=ref, **still)
+    hardened = train_agent("Hopper-v5", None, steps=64, victim="zoo:hopper-ppo", **still)
     x = torch.randn(32, *victim.observation_space.shape)
     torch.testing.assert_close(hardened.victim.params(x), victim.params(x), rtol=1e-5, atol=1e-5)
-    if victim.scale is not None:
-        torch.testing.assert_close(hardened.victim.scale.float(), victim.scale.float(), rtol=1e-6, atol=0)
-    assert (hardened.victim.scale is None) == (victim.scale is None)
+    torch.testing.assert_close(hardened.victim.scale.float(), victim.scale.float(), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize(("victim", "algorithm"), [("zoo:cartpole-dqn", "dqn"), ("zoo:cartpole-a2c", "ppo")])
 def test_without_an_algorithm_an_agent_goes_on_by_that_of_its_kind(victim, algorithm, tmp_path):
     small = {"steps": 16, "num_envs": 2, "checks": 1, "episodes": 1}
-    hardened = train_agent("CartPole-v1", "max-diff", 0.05, victim=victim, out=tmp_path, **small)
+    hardened = train_agent("CartPole-v1", None, victim=victim, out=tmp_path, **small)
     assert hardened.victim.card["training"]["algorithm"] == algorithm
-
-
-@pytest.mark.slow
-def test_a2c_learns_cartpole_under_attack():
-    hardened = train_agent(
-        "CartPole-v1",
-        "max-diff:steps=1",
-        0.02,
-        8_192,
-        "a2c",
-        num_envs=8,
-        checks=3,
-        episodes=5,
-        select="sample",
-        settings={"learning_rate": 3e-3},
-    )
-    row = hardened.record[hardened.best]
-    assert hardened.victim.select == "sample" and row["clean"] > 50 and row["attacked"] > 50  # 22 to begin with
 
 
 @every_case(
@@ -546,17 +520,15 @@ def test_recurrent_agents_are_those_of_recurrent_ppo():
         train_agent("CartPole-v1", "sa-rl", 0.05, 100, "ppo", victim=model)
 
 
-@pytest.mark.parametrize("adversary", [None, "min-best:steps=1"])
-def test_a_recurrent_agent_is_trained_as_others_are(adversary):
+def test_a_recurrent_agent_is_trained_as_others_are():
     pytest.importorskip("sb3_contrib")
     short = {**SMALL, "num_envs": 2, "env_kwargs": {"max_episode_steps": 20}}
-    hardened = train_agent("CartPole-v1", adversary, 0.05, 64, "recurrent-ppo", **short)
+    hardened = train_agent("CartPole-v1", None, steps=64, algorithm="recurrent-ppo", **short)
     assert hardened.victim.recurrent and [row["steps"] for row in hardened.record] == [32, 64]
-    threats = [] if hardened.threat is None else [hardened.threat]
-    report = adv.evaluate(hardened.victim, "CartPole-v1", threats, episodes=2, env_kwargs=short["env_kwargs"])
-    assert len(report.threats) == 1 + len(threats) == 1 + (adversary is not None)
+    adv.evaluate(hardened.victim, "CartPole-v1", episodes=2, env_kwargs=short["env_kwargs"])
 
 
+@pytest.mark.slow
 def test_a_recurrent_training_goes_on_and_its_card_is_the_agent(tmp_path):
     """From weights and statistics alone: the states of its LSTMs begin anew with new episodes."""
     contrib = pytest.importorskip("sb3_contrib")

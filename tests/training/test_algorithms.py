@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from adv_wrappers.errors import AdvWrappersError, ThreatError, ValueRangeError
@@ -93,15 +92,6 @@ def test_seeds_of_resumed_trainings_stay_in_range():
     assert later_seed(3, 1000) == 1003 and later_seed(MOST_SEED, 5) == 4
     with pytest.raises(ValueRangeError, match="seed must be an integer from 0"):
         train_agent(nothing, None, steps=64, seed=MOST_SEED + 1)
-
-
-def test_seeds_of_numpy_are_seeds(tmp_path):
-    how = {"num_envs": 2, "checks": 1, "episodes": 1, "n_steps": 16, "batch_size": 16, "n_epochs": 1}
-    made = [
-        train_adversary("sa-rl", "CartPole-v1", "zoo:cartpole-ppo", 0.1, 32, seed=seed, out=tmp_path / f"{i}", **how)
-        for i, seed in enumerate((3, np.int64(3)))
-    ]
-    assert made[0].sha256 == made[1].sha256
 
 
 def test_checkpoints_are_evenly_apart_and_at_least_one_step():

@@ -69,9 +69,7 @@ def drawing(id="CartPole-v1"):
     return Drawing(short(id))
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in (PPO, DQN))) for kind in SMALL]
-)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind is not PPO)) for kind in SMALL])
 def test_the_training_is_the_same_to_the_bit_with_the_callback_and_without(kind):
     make = functools.partial(drawing, "Pendulum-v1" if kind in (SAC, TD3) else "CartPole-v1")
     seen = []
@@ -85,22 +83,6 @@ def test_the_training_is_the_same_to_the_bit_with_the_callback_and_without(kind)
         assert torch.equal(torch.as_tensor(without), torch.as_tensor(with_it))
     assert [row["steps"] for row in callback.rows[::2]] == ([64, 128] if kind is PPO else [32, 64, 96, 128])
     assert callback.seconds > 0
-
-
-def test_what_is_measured_is_what_evaluate_says_of_the_agent_as_it_is_then():
-    trained = model()
-    callback = RobustnessCallback([ATTACK, [ATTACK, "action-noise:p=0.5"]], every=64, episodes=3, seed=5)
-    trained.learn(128, callback=callback)
-    assert len(callback.rows) == 6
-    env = adv.Environment("CartPole-v1", {"max_episode_steps": 20})
-    report = adv.evaluate(adv.from_sb3(trained), env, callback.threats, 3, 5)
-    for row, found in zip(report.threats, callback.rows[3:], strict=True):
-        assert found == {
-            "steps": 128, "threat": row["threat"], "return": row["mean_return"], "low": row["low"],
-            "high": row["high"], "attack_rate": row["attacked_fraction"], "flips": row["action_change"],
-        }  # fmt: skip
-    assert callback.rows[3]["flips"] is None and callback.rows[4]["attack_rate"] == 1
-    assert callback.report.versions == report.versions and callback.report.victim["ref"] == "PPO@128"
 
 
 def test_what_is_logged(tmp_path):
@@ -234,12 +216,12 @@ def noisy():
     return adv.wrap(short(), "noise:eps=1")
 
 
-@pytest.mark.parametrize("place", ["around", "inside", "workers"])
+@pytest.mark.parametrize("place", ["around", "workers"])
 def test_budgets_follow_the_progress_of_the_training_between_rollouts(place, tmp_path):
     if place == "around":
         venv = adv.wrap(make_vec_env(short, 2), "noise:eps=1")
     else:
-        venv = make_vec_env(noisy, 2, vec_env_cls=SubprocVecEnv if place == "workers" else None)
+        venv = make_vec_env(noisy, 2, vec_env_cls=SubprocVecEnv)
 
     def budget(venv):
         layer = venv if place == "around" else None

@@ -58,6 +58,7 @@ def agent(env=Line):
     return adv.from_module(torch.nn.Linear(2, 2), env.observation_space, env.action_space, "q")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "diffusion"])
 def test_a_state_on_a_line_is_brought_back_to_it(kind):
     made = train_denoiser(
@@ -78,7 +79,7 @@ def test_history_tells_where_a_state_is():
     assert with_it.card["errors"]["noise"]["after"] < 0.9 * without.card["errors"]["noise"]["after"]
 
 
-@pytest.mark.parametrize(("kind", "history"), [("plain", 0), ("plain", 1), ("diffusion", 0), ("diffusion", None)])
+@pytest.mark.parametrize(("kind", "history"), [("plain", 0), ("diffusion", None)])
 def test_the_card_and_its_folder(kind, history, tmp_path):
     told = []
     given = {**QUICK, "out": tmp_path, "history": history, "progress": lambda *now: told.append(now)}
@@ -87,6 +88,8 @@ def test_the_card_and_its_folder(kind, history, tmp_path):
     assert made.card["budget"]["eps"] == 0.1 and made.card["victim"]["ref"] == "zoo:cartpole-dqn"
     expected = (4 if kind == "diffusion" else 0) if history is None else history
     assert made.history == expected and made.diffusion == (kind == "diffusion")
+    errors = made.card["errors"]["noise"]
+    assert 0 < errors["after"] != errors["before"] > 0
     assert told[-1] == ("training", 5, 5) and ("victim", 400, 400) in told
     told.clear()
     again = train_denoiser("zoo:cartpole-dqn", "CartPole-v1", 0.1, [1, 2, 1, 0], kind, **given)
@@ -96,7 +99,10 @@ def test_the_card_and_its_folder(kind, history, tmp_path):
 
 
 def test_the_same_call_makes_the_same_denoiser_and_continuous_actions_are_remembered():
-    one, two = (train_denoiser("zoo:hopper-ppo", "Hopper-v5", 0.075, "victim", **QUICK) for _ in range(2))
+    one, two = (
+        train_denoiser("zoo:hopper-ppo", "Hopper-v5", 0.075, "victim", **{**QUICK, "transitions": 100})
+        for _ in range(2)
+    )
     assert one.sha256 == two.sha256 and one.net.actions == 3
     scale = adv.load_victim("zoo:hopper-ppo").scale
     torch.testing.assert_close(one.net.unit, 0.075 * scale.float())

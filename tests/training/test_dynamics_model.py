@@ -75,7 +75,7 @@ def test_a_network_learns_what_a_linear_model_cannot():
 
 def test_the_error_is_a_share_of_the_variance_of_changes():
     """Of a model that predicts no change but the mean one, all of the variance is left."""
-    found = train_dynamics(actor(), Linear, 4000, random=1.0, hidden=(4,), epochs=1, lr=1e-12)
+    found = train_dynamics(actor(), Linear, 2000, random=1.0, hidden=(4,), epochs=1, lr=1e-12)
     with torch.no_grad():
         for parameter in found.net.nets.parameters():
             parameter.zero_()
@@ -115,7 +115,7 @@ def test_the_same_seed_learns_the_same_and_draws_nothing_else(tmp_path):
     torch.random.set_rng_state(before)
     assert torch.equal(first.step(obs, act), second.step(obs, act))
     assert not torch.equal(first.step(obs, act), other.step(obs, act))
-    train_dynamics(actor(), Linear, 400, **settings)
+    train_dynamics(actor(), Linear, 100, **settings)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -123,7 +123,7 @@ class Stopped(Exception):
     pass
 
 
-@pytest.mark.parametrize("where", [("random", 1), ("training", 1), ("training", 3)])
+@pytest.mark.parametrize("where", [("random", 1), ("training", 1)])
 def test_an_interrupted_training_goes_on(tmp_path, where):
     settings = {"hidden": (8,), "epochs": 4, "batch": 64, "seed": 4}
     whole = train_dynamics(actor(), Linear, 400, **settings)

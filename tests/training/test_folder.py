@@ -60,13 +60,6 @@ def test_victims_of_equal_weights_differ_by_their_structure(tmp_path):
         check_same(tmp_path, one, other)
 
 
-def test_an_imitation_of_another_victim_is_not_gone_on_with(tmp_path):
-    how = {"queries": 100, "rounds": 1, "epochs": 1, "episodes": 1, "out": tmp_path}
-    adv.imitate(agent(), short, **how)
-    with pytest.raises(ValueRangeError, match="holds another imitation"):
-        adv.imitate(agent(nn.ReLU), short, **how)
-
-
 @pytest.mark.parametrize("change", [{"steps": 9}, {"when": always}, {"director": 2.0}])
 def test_threats_without_a_json_form_are_told_apart(change):
     how = {"steps": 3, "when": never, "director": 1.0} | change

@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training.agent import train_agent
-from tests.training.defences.toys import Reach
 
 SMALL = {"eps": 0.05, "steps": 128, "num_envs": 4, "phase": 32, "checks": 4, "episodes": 2}
 ROLLOUTS = {"n_steps": 8, "n_epochs": 1}
@@ -22,7 +21,6 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "dqn": {"algorithm": "dqn", "robust": "radial", "settings": REPLAY, **BRIEF},
     "td3": {"env": "Pendulum-v1", "algorithm": "td3", "robust": "sa", "settings": REPLAY, **BRIEF},
     "wocar": {"robust": "wocar", "settings": ROLLOUTS, **BRIEF},
-    "wocar-of-boxes": {"env": Reach, "robust": "wocar", "settings": ROLLOUTS},
 }
 
 
@@ -30,7 +28,7 @@ class Killed(Exception):
     """What ends a training from outside."""
 
 
-@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "td3")) for name in TRAININGS])
 def test_a_training_that_was_killed_goes_on(name, tmp_path):
     given = {"env": "CartPole-v1", "adversary": None, "out": tmp_path, **SMALL, **TRAININGS[name]}
 

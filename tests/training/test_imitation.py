@@ -23,6 +23,7 @@ from tests.training.toys import POINT, TWO, Alternating, Plane, Rule
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a function:RuntimeWarning")
 
 TINY = {"queries": 300, "rounds": 2, "hidden": (8,), "epochs": 1, "episodes": 1, "threats": ["fgsm:eps=0.2"]}
+BRIEF = {**TINY, "queries": 50, "rounds": 0, "threats": ()}
 GRID = torch.cartesian_prod(torch.linspace(-2, 2, 5), torch.linspace(-2, 2, 5))
 
 
@@ -44,8 +45,8 @@ def whole():
     return imitate(adv.from_module(Rule(), POINT, TWO, "action"), Plane, **TINY)
 
 
-def test_every_query_is_counted(rule, victim):
-    told = []
+def test_every_query_is_counted_and_trainings_and_tests_share_no_episode(rule, victim):
+    told, Plane.seeds = [], []
     found = imitate(victim, Plane, **TINY, progress=lambda *at: told.append(at))
     assert found.queries == 300 and found.test_queries > 0
     assert rule.asked == found.queries + found.test_queries
@@ -54,6 +55,9 @@ def test_every_query_is_counted(rule, victim):
     last = found.rounds[-1]
     assert [last[source] for source in SOURCES] == [100, 66, 66, 68]
     assert [row["threat"] for row in found.rounds] == [None, "fgsm:eps=0.2", "fgsm:eps=0.2"]
+    tests = [seed for seed in Plane.seeds if seed % 2]
+    assert len(tests) >= 4 and len(Plane.seeds) > 2 * len(tests)
+    assert len({*Plane.seeds}) == len(Plane.seeds)
 
 
 def test_the_surrogate_agrees_and_serves_any_attack(victim):
@@ -62,14 +66,6 @@ def test_the_surrogate_agrees_and_serves_any_attack(victim):
     assert found.victim.kind == "logits" and found.victim.differentiable
     report = adv.evaluate(victim, Plane, [adv.threat("pgd", found.victim, eps=1.0)], episodes=2)
     assert report.threats[1]["transfer"] and report.threats[1]["action_change"] > 0.1
-
-
-def test_trainings_and_tests_share_no_episode(victim):
-    Plane.seeds = []
-    imitate(victim, Plane, **TINY)
-    tests = [seed for seed in Plane.seeds if seed % 2]
-    assert len(tests) >= 4 and len(Plane.seeds) > 2 * len(tests)
-    assert len({*Plane.seeds}) == len(Plane.seeds)
 
 
 def test_the_attacked_states_are_those_of_attacks_on_the_surrogate(tmp_path, victim):
@@ -84,11 +80,6 @@ def test_without_attacks_the_later_rounds_ask_where_the_surrogate_goes(victim):
     found = imitate(victim, Plane, **{**TINY, "threats": (), "noise": 0})
     assert found.attacked_agreement is None and found.rounds[-1]["threat"] is None
     assert [found.rounds[-1][source] for source in SOURCES] == [100, 0, 200, 0]
-
-
-def test_cloning_alone(victim):
-    found = imitate(victim, Plane, **{**TINY, "rounds": 0})
-    assert len(found.rounds) == 1 and found.rounds[0]["victim"] == 300
 
 
 def test_the_default_attacks_are_those_of_the_actions():
@@ -115,23 +106,18 @@ def test_a_card_is_left_and_the_finished_result_is_read(tmp_path, rule, victim, 
     assert (again.agreement, again.rounds) == (found.agreement, found.rounds)
 
 
-@pytest.mark.parametrize("written", ["labels", "card"])
-def test_an_imitation_that_is_killed_within_a_round_goes_on_to_the_same_result(
-    tmp_path, victim, whole, monkeypatch, written
-):
+def test_an_imitation_that_is_killed_within_a_round_goes_on_to_the_same_result(tmp_path, victim, whole, monkeypatch):
     """Of the labels that are there already, those of the round that was not done are asked for again."""
-    name = "keep" if written == "labels" else "add"
-    function, left = getattr(TrainingFolder, name), [2]
+    function, left = TrainingFolder.keep, [2]
 
     def killed(folder, *given):
         left[0] -= 1
-        if left[0] or written == "labels":
-            function(folder, *given)
+        function(folder, *given)
         if not left[0]:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(TrainingFolder, name, killed)
+        patched.setattr(TrainingFolder, "keep", killed)
         with pytest.raises(KeyboardInterrupt):
             imitate(victim, Plane, **TINY, out=tmp_path)
     assert len(load_file(tmp_path / QUERIES)["sources"]) == 200
@@ -178,7 +164,7 @@ def test_a_victim_that_samples_is_asked_for_what_it_plays():
         "logits",
         select="sample",
     )
-    found = imitate(victim, Plane, 400, rounds=0, epochs=5, episodes=5, hidden=[4])
+    found = imitate(victim, Plane, 400, rounds=0, epochs=5, episodes=5, hidden=[4], threats=())
     assert found.agreement == pytest.approx(0.75, abs=0.2) and found.victim.select == "mode"
 
 
@@ -190,7 +176,7 @@ def test_a_recurrent_victim_is_not_asked_at_random_points():
 def test_a_space_that_starts_elsewhere():
     space = spaces.Discrete(2, start=1)
     victim = adv.from_module(lambda o: (o[:, 1] > 0).astype(int) + 1, POINT, space, "action")
-    found = imitate(victim, lambda: Plane(space), **TINY)
+    found = imitate(victim, lambda: Plane(space), **BRIEF)
     assert found.victim.act_on(np.zeros((1, 2), np.float32))[0] in (1, 2)
 
 
@@ -248,8 +234,8 @@ def test_folders_of_something_else(tmp_path, victim):
     (tmp_path / "report.json").write_text("{}")
     with pytest.raises(ValueRangeError, match=r"report\.json belongs to something else, which .*: give another out="):
         imitate(victim, Plane, **TINY, out=tmp_path)
-    imitate(victim, Plane, **TINY, out=tmp_path / "done")
+    imitate(victim, Plane, **BRIEF, out=tmp_path / "done")
     with pytest.raises(ValueRangeError, match=r"another imitation, with imitation\.seed 0 and not 1"):
-        imitate(victim, Plane, **TINY, seed=1, out=tmp_path / "done")
+        imitate(victim, Plane, **BRIEF, seed=1, out=tmp_path / "done")
     with pytest.raises(ValueRangeError, match="a folder keeps what JSON can hold"):
         imitate(victim, lambda x: Plane(), **TINY, env_kwargs={"x": np.inf}, out=tmp_path / "kwargs")

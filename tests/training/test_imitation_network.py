@@ -29,11 +29,11 @@ def fitted(actions, space, epochs=10, **more):
 
 def test_a_rule_is_learned_and_the_same_weights_come_twice():
     before = torch.get_rng_state()
-    one, two = fitted(RULE, TWO), fitted(RULE, TWO)
+    one, two = fitted(RULE, TWO, 5), fitted(RULE, TWO, 5)
     assert torch.equal(torch.get_rng_state(), before)
     assert one.fingerprint() == two.fingerprint()
     assert agreement(one.act_on(X), RULE, TWO) > 0.97
-    other = fit(labels(RULE), SEEN, TWO, [16], 10, 1)
+    other = fit(labels(RULE), SEEN, TWO, [16], 1, 1)
     assert other.fingerprint() != one.fingerprint()
 
 
@@ -52,6 +52,7 @@ def test_a_single_action_has_no_lead():
     assert fitted(0 * RULE, spaces.Discrete(1), 1).act_on(X).tolist() == [0] * len(X)
 
 
+@pytest.mark.slow
 def test_logits_are_divided_until_a_divergence_has_a_slope(monkeypatch):
     """A fit of actions alone grows ever surer; the division changes no action."""
     net = fitted(RULE, TWO, 30)
@@ -72,14 +73,14 @@ def test_logits_are_divided_until_a_divergence_has_a_slope(monkeypatch):
 def test_continuous_actions_in_their_own_units():
     mean = (X - [0, 5, 0]) @ np.array([[3.0, 0.0], [0.1, -200.0], [0.0, 1e4]])
     space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    net = fitted(mean, space, 40)
+    net = fitted(mean, space, 20)
     assert net.kind == "mean" and not net.clip
     assert agreement(net.act_on(X), mean, space) > 0.98
 
 
 def test_clipped_actions_cost_nothing_beyond_their_bound():
     actions = np.clip((X - [0, 5, 0]) @ np.array([[3.0, 0.0], [0.0, -0.3], [0.0, 0.0]]), -1, 1).astype(np.float32)
-    net = fitted(actions, BOX, 40)
+    net = fitted(actions, BOX, 20)
     assert net.clip and agreement(net.act_on(X), actions, BOX) > 0.98
     assert float(net.params(X).abs().max()) > 1.2  # linear, and not bent at the bound
     outside = fitted(3 * actions, BOX, 1)

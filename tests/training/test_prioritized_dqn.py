@@ -80,17 +80,15 @@ def test_gradients_are_clipped_as_a_whole():
     assert norms[0.01] == pytest.approx(0.01, rel=1e-4) and norms[1e9] > 0.02
 
 
-@pytest.mark.parametrize(("rows", "param_noise"), [(2, True), (1, False)])
-def test_a_tiny_problem_is_learned(rows, param_noise):
-    env = make_vec_env(NameTheState, rows, seed=0)
-    model = small(env=env, param_noise=param_noise, learning_rate=5e-3, exploration_fraction=0.5)
+def test_a_tiny_problem_is_learned():
+    env = make_vec_env(NameTheState, 2, seed=0)
+    model = small(env=env, learning_rate=5e-3, exploration_fraction=0.5)
     model.learn(300)
-    assert (model.parameter_noise is not None) == param_noise
     assert model.predict(np.eye(3, dtype=np.float32), deterministic=True)[0].tolist() == [0, 1, 2]
 
 
 def test_the_same_seed_trains_the_same_agent():
-    ends = [small().learn(80).policy.state_dict() for _ in range(2)]
+    ends = [small().learn(50).policy.state_dict() for _ in range(2)]
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 

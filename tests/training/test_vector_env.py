@@ -61,11 +61,10 @@ def same(one, other):
     return one == other
 
 
-@pytest.mark.parametrize("processes", [2, 3])
-def test_rows_are_those_of_a_sync_vector_env(processes):
+def test_rows_are_those_of_a_sync_vector_env():
     source = Environment(Noted)
     draws = np.random.default_rng(0).integers(2, size=(80, 7))
-    with closing(make_vector(source, 7)) as one, closing(make_vector(source, 7, processes)) as several:
+    with closing(make_vector(source, 7)) as one, closing(make_vector(source, 7, 3)) as several:
         assert isinstance(one, gym.vector.SyncVectorEnv)
         assert isinstance(several, MultiprocessVectorEnv)
         for name in ("num_envs", "observation_space", "action_space", "single_observation_space", "metadata"):
@@ -115,23 +114,24 @@ def test_an_adversary_is_the_same_with_environments_in_two_processes(tmp_path):
     found, records = {}, {}
     for count in (1, 2):
         found[count] = train_adversary(
-            "pa-ad",
+            "sa-rl",
             short,
             VICTIM,
             0.2,
-            128,
+            64,
             num_envs=4,
-            checks=2,
+            checks=1,
             episodes=2,
             n_steps=16,
             batch_size=64,
+            n_epochs=1,
             out=tmp_path / str(count),
             env_workers=count,
         )
         state = json.loads((tmp_path / str(count) / "state.json").read_text())
         records[count] = [{**row, "seconds": None} for row in state["record"]]
     assert found[1].sha256 == found[2].sha256
-    assert records[1] == records[2] and len(records[1]) == 2
+    assert records[1] == records[2] and len(records[1]) == 1
 
 
 @pytest.mark.slow

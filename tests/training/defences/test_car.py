@@ -46,9 +46,8 @@ def test_softness_goes_from_the_largest_error_to_the_mean():
     torch.testing.assert_close(soft, worst.mean())
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_point_of_the_box_has_a_larger_error(seed):
-    bounds, batch = random_batch(seed)
+def test_no_point_of_the_box_has_a_larger_error():
+    bounds, batch = random_batch(0)
     x, rows = batch.observations, torch.arange(len(batch.observations))
     most = largest_error(bounds, batch, x - 0.1, x + 0.1)
     reached = torch.zeros(len(x)).double()
@@ -69,11 +68,10 @@ def test_gradient_steps_reach_the_largest_error_where_values_are_linear():
     torch.testing.assert_close(found, exact, rtol=0.01, atol=0.0)  # they may end a step before the end
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_gradient_steps_stay_between_the_error_and_its_bound(seed):
-    bounds, batch = random_batch(seed)
+def test_gradient_steps_stay_between_the_error_and_its_bound():
+    bounds, batch = random_batch(0)
     boxed(bounds)
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     plain, found, most = (
         CarDQN(1e9, eps=eps, form=form).losses(bounds, batch, 0.0)
         for eps, form in ((0.0, "interval"), (0.1, "sgld"), (0.1, "interval"))
@@ -92,10 +90,10 @@ def test_weights_have_no_gradient():
 
 
 def test_it_trains_to_a_card(tmp_path):
-    hardened = train_agent("CartPole-v1", None, 0.05, 256, "dqn", robust="car", out=tmp_path, **SMALL)
+    hardened = train_agent("CartPole-v1", None, 0.05, 64, "dqn", robust="car", out=tmp_path, **SMALL)
     assert hardened.victim.card["training"]["robust"]["type"] == "car-dqn"
     assert all("gwc" in row for row in hardened.record)
-    other = train_agent("CartPole-v1", None, 0.05, 256, "dqn", **SMALL).victim
+    other = train_agent("CartPole-v1", None, 0.05, 64, "dqn", **SMALL).victim
     assert hardened.victim.fingerprint() != other.fingerprint()
 
 

@@ -70,11 +70,10 @@ def test_the_hinge_by_hand():
         assert hinge(bounds, batch, x - eps, x + eps, margin).tolist() == pytest.approx([wanted], abs=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_gradient_steps_come_near_the_hinge_of_a_line_and_never_above_its_bound(seed):
+def test_gradient_steps_come_near_the_hinge_of_a_line_and_never_above_its_bound():
     line = lines([[2.0], [-1.0], [0.0]], [0.0, 1.0, 0.25])
     straight = made(line, torch.full((1, 1), 0.5), [2], [0.0])
-    for bounds, batch, exact in ((line, straight, True), (*random_batch(seed), False)):
+    for bounds, batch, exact in ((line, straight, True), (*random_batch(0), False)):
         bounds.boxes = lambda observations, share: (observations - share, observations + share)
         standard = error(batch.value, batch.target)
         most, found = (
@@ -86,9 +85,8 @@ def test_gradient_steps_come_near_the_hinge_of_a_line_and_never_above_its_bound(
         assert (found <= most + 1e-9).all() and (found >= before - 1e-9).all() and (found > before + 0.01).any()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_without_a_box_the_losses_are_those_of_dqn(seed):
-    bounds, batch = random_batch(seed)
+def test_without_a_box_the_losses_are_those_of_dqn():
+    bounds, batch = random_batch(0)
     x = batch.observations
     torch.testing.assert_close(equation_5(bounds, batch, x, x), error(batch.value, batch.target))
     assert overlap(bounds, batch, x, x).abs().max() == 0
@@ -96,9 +94,8 @@ def test_without_a_box_the_losses_are_those_of_dqn(seed):
     torch.testing.assert_close(hinge(bounds, batch, x, x, 0.3), gap.clamp(min=-0.3))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_perturbation_gives_a_larger_loss(seed):
-    bounds, batch = random_batch(seed)
+def test_no_perturbation_gives_a_larger_loss():
+    bounds, batch = random_batch(0)
     x, eps = batch.observations, 0.1
     low, high = x - eps, x + eps
     most = {
@@ -147,7 +144,7 @@ def test_kappa_weighs_the_two_losses():
     torch.testing.assert_close(found, standard + 2 * hinge(bounds, batch, *box, 0.5))
 
 
-@pytest.mark.parametrize("robust", [None, "radial", "sa", SADQN(form="sgld"), RadialDQN(0.5, form="equation-5")])
+@pytest.mark.parametrize("robust", [None, "radial"])
 def test_dqn_trains_to_a_card(robust, tmp_path):
     hardened = train_agent("CartPole-v1", None, 0.05, 128, "dqn", robust=robust, out=tmp_path, **SMALL)
     assert [row["steps"] for row in hardened.record] == [64, 128]
@@ -157,45 +154,26 @@ def test_dqn_trains_to_a_card(robust, tmp_path):
     card, x = adv.load_victim(f"card:{tmp_path}"), torch.randn(9, 4)
     assert card.kind == "q" and torch.equal(card.params(x), hardened.victim.params(x)) and card.scale is None
     if robust is not None:
-        named = robust if isinstance(robust, RadialDQN | SADQN) else {"radial": RadialDQN(), "sa": SADQN()}[robust]
         within = card.card["training"]["robust"].pop("within")
-        assert card.card["training"]["robust"] == named.to_dict() and within["eps"] == 0.05
+        assert card.card["training"]["robust"] == RadialDQN().to_dict() and within["eps"] == 0.05
 
 
 def test_the_robust_loss_is_what_is_learned_by():
     """With kappa 1 the weights are those of plain training, to the bit; with a loss of the box they are others."""
+    brief = {**SMALL, "checks": 1, "episodes": 1}
     ends = [
-        train_agent("CartPole-v1", None, 0.05, 64, "dqn", robust=robust, **SMALL).victim.fingerprint()
+        train_agent("CartPole-v1", None, 0.05, 64, "dqn", robust=robust, **brief).victim.fingerprint()
         for robust in (None, RadialDQN(1.0), RadialDQN(0.5, 1.0))
     ]
     assert ends[0] == ends[1] != ends[2]
 
 
-def test_the_folder_of_another_method_is_refused(tmp_path):
-    given = ("CartPole-v1", None, 0.05, 32, "dqn")
-    train_agent(*given, robust="radial", out=tmp_path, **{**SMALL, "checks": 1})
-    with pytest.raises(ValueRangeError, match=r"robust\.kappa"):
-        train_agent(*given, robust=RadialDQN(0.5), out=tmp_path, **{**SMALL, "checks": 1})
-
-
-@pytest.mark.parametrize("ref", ["zoo:cartpole-dqn"])
-def test_dqn_begins_as_a_victim(ref):
-    """With a rate of zero it stays what it was."""
-    victim = adv.load_victim(ref)
-    still = {**SMALL, "settings": {"learning_starts": 16, "learning_rate": 0.0}, "checks": 1}
-    environment = victim.card["environment"]["id"]
-    hardened = train_agent(environment, None, 0.01, 64, "dqn", victim=ref, robust="radial", **still)
-    x = torch.randn(32, *victim.observation_space.shape)
-    assert torch.equal(hardened.victim.params(x), victim.params(x))
-
-
-@pytest.mark.parametrize("robust", ["sa"])
-def test_dqn_with_layer_normalisation(robust, tmp_path):
+def test_dqn_with_layer_normalisation(tmp_path):
     """Begins as a victim whose hidden layers are normalised, learns by the bounds of all of it, and ends as a card."""
     first = PrioritizedDQN("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [16, 8]}, seed=0)
     first.learn(8)  # as new
     victim = adv.from_sb3(first)
-    given = {"steps": 48, "algorithm": "dqn", "victim": victim, "robust": robust, **SMALL}
+    given = {"steps": 48, "algorithm": "dqn", "victim": victim, "robust": "sa", **SMALL, "checks": 1, "episodes": 1}
     given["settings"] = {"learning_starts": 16, "batch_size": 16}
     still = {**given, "settings": {**given["settings"], "learning_rate": 0.0}}
     x = torch.randn(32, 4)
@@ -226,21 +204,20 @@ class DuelingPolicy(DQNPolicy):
         return net
 
 
-@pytest.mark.parametrize("method", [RadialDQN(0.5, 1.0), RadialDQN(0.0, 1.0, "equation-5"), SADQN(eps=1.0)])
-def test_a_dueling_network_learns_by_its_bounds(method):
+def test_a_dueling_network_learns_by_its_bounds():
     env = VecNormalize(DummyVecEnv([lambda: gym.make("CartPole-v1")]), norm_obs=False)
     model = RobustDQN(DuelingPolicy, env, learning_starts=16, param_noise=False, seed=0)
     bounds = BoundedPolicy(model, live_victim(model, "mode"), Linf(0.05))
-    make_robust(model, method, bounds)
+    make_robust(model, RadialDQN(0.5, 1.0), bounds)
     before = [weight.clone() for weight in model.q_net.parameters()]
-    model.learn(64)
+    model.learn(48)
     assert all(not torch.equal(a, b) for a, b in zip(before, model.q_net.parameters(), strict=True))
     x = torch.randn(8, 4)
     torch.testing.assert_close(bounds.net(x), model.q_net(x))
 
 
 class Pictures(gym.Env):
-    """Pictures of one of two sides; the action that names it is paid. Episodes of eight steps."""
+    """Pictures of one of two sides. Episodes of eight steps."""
 
     observation_space = spaces.Box(0, 255, (2, 12, 12), np.uint8)
     action_space = spaces.Discrete(2)
@@ -261,7 +238,7 @@ class Pictures(gym.Env):
         return self._seen(), reward, self.t == 8, False, {}
 
 
-def test_dqn_learns_from_images(tmp_path):
+def test_dqn_on_images_ends_as_a_card_that_another_training_begins_from(tmp_path):
     extractor = {"convs": ((4, 4, 2), (4, 3, 1)), "features_dim": 16}
     settings = {
         "learning_starts": 64,
@@ -275,17 +252,15 @@ def test_dqn_learns_from_images(tmp_path):
         Pictures,
         None,
         1,
-        1600,
+        96,
         "dqn",
         num_envs=4,
-        checks=2,
-        episodes=4,
+        checks=1,
+        episodes=1,
         robust="radial",
         settings=settings,
         out=tmp_path,
     )
-    row = hardened.record[hardened.best]
-    assert row["clean"] == row["gwc"] == 8.0
     card = adv.load_victim(f"card:{tmp_path}")
     x = torch.randint(256, (5, 2, 12, 12)).float()
     assert card.kind == "q" and torch.equal(card.params(x), hardened.victim.params(x))
@@ -359,10 +334,9 @@ def test_a_method_has_a_json_form():
         assert decode(json.loads(json.dumps(method.to_dict()))) == method
 
 
-@pytest.mark.parametrize("adversary", ["max-diff:steps=2", "sa-rl"])
-def test_dqn_trains_under_attack(adversary):
-    given = {**SMALL, "phase": 64, "adversary_settings": {"n_steps": 16, "n_epochs": 1}}
-    hardened = train_agent("CartPole-v1", adversary, 0.05, 128, "dqn", robust="radial", **given)
+def test_dqn_trains_under_attack():
+    given = {**SMALL, "phase": 64, "adversary_settings": {"n_steps": 16, "n_epochs": 1}, "checks": 1}
+    hardened = train_agent("CartPole-v1", "sa-rl", 0.05, 64, "dqn", robust="radial", **given)
     row = hardened.record[hardened.best]
     assert row["score"] == pytest.approx(np.mean([row["clean"], row["attacked"], row["gwc"]]))
-    assert row["adversary_steps"] == (row["steps"] if adversary == "sa-rl" else 0)
+    assert row["adversary_steps"] == row["steps"] == 64

@@ -78,7 +78,7 @@ def test_rollouts_see_noise_of_the_radius_and_the_normaliser_does_not():
 
 @pytest.mark.parametrize(("algorithm", "scale"), [("ppo", (1.0, 0.5, 1.0, 0.5)), ("dqn", None)])
 def test_the_result_is_the_smoothed_agent(algorithm, scale, tmp_path):
-    small = SMALL if algorithm == "ppo" else {"steps": 256, **dqn_toys.SMALL}
+    small = SMALL if algorithm == "ppo" else {"steps": 64, **dqn_toys.SMALL}
     hardened = train_agent(
         "CartPole-v1", eps=0.2, scale=scale, algorithm=algorithm, robust="smoothed", out=tmp_path, **small
     )

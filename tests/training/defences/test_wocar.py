@@ -90,12 +90,11 @@ def test_the_critic_learns_the_worst_attacks_value_of_a_known_game():
     critic = WorstAttackCritic(1, 2, True, 1e-2)
     x, actions = torch.zeros(64, 1), torch.arange(64) % 2
     rewards = 1.0 - actions
-    for possible, wanted in (([True, True], [1.0, 0.0]), ([True, False], [2.0, 1.0])):  # gamma = 1/2
-        for _ in range(60):
-            with torch.no_grad():
-                worst = critic.of_all(x).masked_fill(~torch.tensor(possible), torch.inf).amin(1)
-            critic.fit(x, actions, rewards + 0.5 * worst, 2, 16)
-        assert critic.of_all(x[:1])[0].tolist() == pytest.approx(wanted, abs=0.05)
+    for _ in range(40):
+        with torch.no_grad():
+            worst = critic.of_all(x).amin(1)
+        critic.fit(x, actions, rewards + 0.5 * worst, 2, 16)  # gamma = 1/2
+    assert critic.of_all(x[:1])[0].tolist() == pytest.approx([1.0, 0.0], abs=0.05)
 
 
 @pytest.mark.parametrize("env", [Choose, Reach])
