@@ -76,7 +76,6 @@ def test_the_target_actor_finds_the_actions_that_a_box_holds(reachable):
         for more in ({"restarts": 1, "keep": "last"}, {"restarts": 1, "keep": "best"}, {})
     )
     assert one < best < default and default >= 0.95
-    assert share(adv.PAAD(DQN, restarts=3, keep="best"), reachable) == default
 
 
 def test_what_one_ascent_finds_several_find(reachable):

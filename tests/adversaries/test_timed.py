@@ -68,9 +68,9 @@ def test_declined_steps_cost_no_computing_and_no_budget(rows):
 
 def test_at_most_counts_what_is_attacked():
     threat = adv.ThreatModel("action", Learned(every_third, Timed(adv.ActionFlip(), DQN)), None, adv.AtMost(2))
-    report = adv.evaluate(DQN, "CartPole-v1", [threat], episodes=4)
+    report = adv.evaluate(DQN, "CartPole-v1", [threat], episodes=1)
     row = report.threats[1]
-    assert row["attacked_fraction"] == pytest.approx(8 / sum(row["returns"]))
+    assert row["attacked_fraction"] == pytest.approx(2 / sum(row["returns"]))
 
 
 def test_an_outer_timing_comes_first():

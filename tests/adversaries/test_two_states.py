@@ -57,6 +57,7 @@ def test_min_best_and_max_worst_are_not_it():
         assert perturbed(found)[0] == pytest.approx(value, abs=1e-6) and perturbed(found)[0] - LOWEST > 0.03
 
 
+@pytest.mark.slow
 def test_max_diff_is_not_it():
     rim = kl(towards(CIRCLE))
     tops = CIRCLE[(rim > np.roll(rim, 1)) & (rim > np.roll(rim, -1))]
@@ -72,7 +73,7 @@ def test_max_diff_is_not_it():
 
 @pytest.mark.parametrize("settings", [{}, {"steps": 1, "step": 1.0}, {"steps": 30, "step": 0.1}, {"weight": 0.0}])
 def test_the_actor_goes_where_it_is_sent(settings):
-    for direction in CIRCLE[::200]:
+    for direction in CIRCLE[::900]:
         found = attacked(steered(adv.PAAD(VICTIM, **settings), direction))
         np.testing.assert_allclose(found, towards(direction), atol=1e-12)
     found = attacked(steered(adv.PAAD(VICTIM, **settings), OPTIMUM - POLICY[0]))
@@ -81,7 +82,7 @@ def test_the_actor_goes_where_it_is_sent(settings):
 
 def test_taken_literally_it_does_not():
     """One step from a random start goes where the start happened to point; many steps turn round."""
-    seeds = range(20)
+    seeds = range(8)
     angles = {}
     for steps, step in [(1, 1.0), (30, 0.1)]:
         actor = adv.PAAD(VICTIM, variant="literal", steps=steps, step=step)

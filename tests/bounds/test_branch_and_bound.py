@@ -28,16 +28,16 @@ def boxes(seed: int, inputs: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("curve", [nn.ReLU, nn.Tanh])
 def test_it_equals_the_truth_on_a_grid(curve):
     several = 0
-    for seed in range(3):
+    for seed in range(2):
         torch.manual_seed(seed)
         net, (low, high) = net_of(seed, curve), boxes(seed)
         decided = decide(net, low, high)
-        side = torch.linspace(0, 1, 100, dtype=torch.float64)
+        side = torch.linspace(0, 1, 60, dtype=torch.float64)
         points = low[:, None] + torch.cartesian_prod(side, side) * (high - low)[:, None]
         truth = one_hot(net(points.flatten(0, 1)).argmax(1), 4).bool().view(30, -1, 4).any(1)
         assert torch.equal(decided.possible, truth) and not decided.undecided.any()
         several += int((truth.sum(1) > 1).sum())
-    assert 15 < several < 80
+    assert 10 < several < 60
 
 
 def test_a_limit_leaves_the_rest_undecided():
@@ -56,7 +56,7 @@ def test_every_box_by_itself():
     torch.manual_seed(1)
     net, (low, high) = net_of(1, nn.ReLU, 3), boxes(1, 3)
     whole = decide(net, low, high, most_boxes=20)
-    for i in range(30):
+    for i in range(0, 30, 3):
         one = decide(net, low[i : i + 1], high[i : i + 1], most_boxes=20)
         assert torch.equal(one.found[0], whole.found[i]) and torch.equal(one.undecided[0], whole.undecided[i])
         assert one.boxes[0] == whole.boxes[i]

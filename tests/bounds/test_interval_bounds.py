@@ -46,7 +46,7 @@ def boxes(shape: tuple[int, ...], seed: int, radius: float) -> tuple[torch.Tenso
     return centre - spread, centre + spread
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from(["plain", "nested", "picture"]), st.sampled_from(sorted(CURVES)), st.integers(0, 10**6),
     st.sampled_from([0.01, 0.3, 3.0]),

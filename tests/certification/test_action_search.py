@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers import Linf, PerturbObservation, from_module
+from adv_wrappers import Linf, from_module
 from adv_wrappers.certification import action_search, possible_actions
 from adv_wrappers.certification.action_search import ActionSearch
 from adv_wrappers.certification.possible_actions import PossibleActions
@@ -17,7 +17,7 @@ from adv_wrappers.evaluation.return_range import LeastReturn
 from adv_wrappers.evaluation.searches import search_tree
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
 from adv_wrappers.utils.deadline import Deadline
-from tests.certification.walks import STEPS, Walk, every_return, shown, walker
+from tests.certification.walks import STEPS, Walk, every_return, walker
 from tests.core.helpers import box, mlp
 from tests.every_case import every_case
 
@@ -45,8 +45,7 @@ def searched(
         return found
 
 
-@pytest.mark.parametrize("order", ["depth-first", "best-first"])
-@pytest.mark.parametrize("actions", [2, 3])
+@pytest.mark.parametrize(("actions", "order"), [(2, "depth-first"), (3, "best-first")])
 def test_the_worst_case_is_that_of_all_sequences(actions, order):
     differs = 0
     for seed in range(3):
@@ -61,12 +60,11 @@ def test_the_worst_case_is_that_of_all_sequences(actions, order):
     assert differs
 
 
-@pytest.mark.parametrize("method", ["interval", "crown", "full-crown"])
-def test_networks_whose_bounds_are_not_exact(method):
+def test_networks_whose_bounds_are_not_exact():
     victim, lowest = from_module(mlp(3, 3, 1), box(3), Walk(3).action_space, "logits", dtype=torch.float64), []
     for seed in range(5):
         worst = min(every_return(Walk(3), victim, seed, 0.1))
-        found = searched(seed, eps=0.1, env=lambda: Walk(3), victim=victim, method=method)
+        found = searched(seed, eps=0.1, env=lambda: Walk(3), victim=victim, method="crown")
         assert found.finished and found.lowest <= worst
         lowest.append(found.lowest == worst)
     assert any(lowest)
@@ -77,7 +75,7 @@ def test_the_bound_holds_whenever_a_search_stops_and_rises(order):
     for lost in (-0.5, 1.0):
         worst = min(every_return(Walk(3, lost), walker(3), 4, EPS))
         bounds = list[float]()
-        for nodes in (*range(3, 40, 4), None):
+        for nodes in (3, 11, 31, None):
             found = searched(4, order, 3, EPS, lost=lost, max_nodes=nodes, batch=2)
             assert found.nodes <= (nodes or 1000) and found.lower <= worst
             bounds.append(found.lower)
@@ -121,29 +119,6 @@ def test_an_unsound_search_is_found(mutant, monkeypatch):
     with pytest.raises(AssertionError):
         for actions in (2, 3):
             test_the_worst_case_is_that_of_all_sequences(actions, "depth-first")
-
-
-def test_no_attack_that_is_played_falls_below_and_one_reaches_it():
-    victim = walker()
-    found = searched(4)
-
-    def played(wanted):
-        """Return under an attack that shows, of what it may, something for which the victim does what is wanted."""
-
-        def attack(x, context):
-            points = torch.as_tensor(shown(x[0].numpy(), EPS))
-            fit = victim.act_on(points) == wanted[context.t] if context.t < len(wanted) else torch.zeros(len(points))
-            return points[int(fit.to(torch.int64).argmax())][None]
-
-        env = PerturbObservation(Walk(), attack, within=Linf(EPS))
-        observation, total, over = env.reset(seed=4)[0], 0.0, False
-        while not over:
-            observation, reward, over, truncated, _ = env.step(victim.act_on(observation[None])[0])
-            total, over = total + reward, over or truncated
-        return total
-
-    returns = [played([1 + (code >> step) % 2 for step in range(STEPS)]) for code in range(2**STEPS)]
-    assert found.sequences > 1 and min(returns) == found.lowest
 
 
 def test_states_that_were_met_before_are_followed_once(monkeypatch):

@@ -55,7 +55,7 @@ AGENTS = {
 }
 
 
-def outside(name, episodes=60, **changes):
+def outside(name, episodes=24, **changes):
     """The number of states of attacked episodes that lie in no box, by step.
 
     Attacks are random: anywhere in the budget, at its corners, and towards other actions.
@@ -105,7 +105,7 @@ def outside(name, episodes=60, **changes):
     return np.array(counts)
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", ["CartPole-v1", pytest.param("MountainCar-v0", marks=pytest.mark.slow), "Pendulum-v1"])
 def test_attacked_episodes_stay_inside(name):
     assert outside(name).sum() == 0
 
@@ -123,6 +123,7 @@ def test_a_search_that_keeps_one_box_of_a_cell_is_caught(monkeypatch):
     assert outside("CartPole-v1").sum() > 0
 
 
+@pytest.mark.slow
 def test_no_attack_falls_below():
     """One certificate for all starts, and one for each, beside attacks on the same episodes."""
     victim, eps = load_victim("zoo:cartpole-ppo"), 0.1
@@ -166,9 +167,9 @@ def test_smaller_budgets_and_smaller_cells_certify_more():
         certify_all_starts(
             upright(), gym.make("CartPole-v1"), eps, method="interval", budget_s=None, max_boxes=1000
         ).lower
-        for eps in (0.2, 0.05, 0.01)
+        for eps in (0.2, 0.01)
     ]
-    assert lower[0] < lower[1] < lower[2]
+    assert lower[0] < lower[1]
     search = StateBoxSearch(upright(), gym.make("CartPole-v1"), 0.1, method="interval")
     start = search.dynamics.start_low, search.dynamics.start_high
     rounds = [SearchRound(search, RoundSettings(at_once, None), *start, Deadline(None)) for at_once in (50, 400)]
@@ -187,8 +188,8 @@ def test_the_next_round_follows_as_many_boxes_as_what_is_left_allows():
     assert left == [some[1], 4000]  # room for another round where there is enough for two
     search, start = StateBoxSearch(upright(), gym.make("CartPole-v1"), 0.2, method="interval"), np.zeros(4)
     few, rounds = search.run(start, start, None, 100), search.rounds
-    many = search.run(start, start, None, 50_000)
-    assert few.lower < many.lower and rounds < search.rounds and search.boxes < 60_000
+    many = search.run(start, start, None, 20_000)
+    assert few.lower < many.lower and rounds < search.rounds and search.boxes < 25_000
 
 
 @pytest.fixture
@@ -228,7 +229,7 @@ def test_a_search_that_more_boxes_raise_keeps_the_fastest_bounds(rounds):
     for method in ("crown", "refined"):
         search = StateBoxSearch(upright(), env, 0.1, method=method)
         start = search.dynamics.state()
-        lower.append(search.run(start, start, None, 3000).lower)
+        lower.append(search.run(start, start, None, 1500).lower)
     assert lower[0] == lower[1] and rounds[:2] == rounds[2:4] and rounds[0][2] < rounds[1][2]
 
 
@@ -270,7 +271,7 @@ def test_cells_are_as_large_as_many_starts_need():
 def test_budgets_by_feature_and_whole_spaces():
     env = gym.make("Pendulum-v1", max_episode_steps=5)
     small, large, all_ = (
-        certify_all_starts(swinger(), env, within=budget, budget_s=None, max_boxes=5000).lower
+        certify_all_starts(swinger(), env, within=budget, budget_s=None, max_boxes=1000).lower
         for budget in (Linf(0.01, (1, 1, 0)), Linf(0.5), Valid())
     )
     assert small >= large >= all_ > 5 * -16.3
@@ -339,9 +340,8 @@ def boxes(count=200, size=3, seed=0):
     return low, low + random.exponential(0.3, (count, size)), random.normal(size=count)
 
 
-@pytest.mark.parametrize("at_once", [2**18, 50])
-def test_hulls_hold_every_point(monkeypatch, at_once):
-    monkeypatch.setattr(all_starts, "_CUT_AT_ONCE", at_once)
+def test_hulls_hold_every_point(monkeypatch):
+    monkeypatch.setattr(all_starts, "_CUT_AT_ONCE", 50)  # so that the boxes are cut in several parts
     low, high, values = boxes()
     grid = CellGrid(np.array([0.1, 0.0, -0.3]), np.array([0.2, 0.3, 0.5]), np.full(3, np.inf))
     numbers, first, last, least = grid.hulls(low, high, values)

@@ -24,7 +24,7 @@ from adv_wrappers.certification.ranges import certified_ranges
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.utils import deadline
-from tests.bounds.networks import Dueling, Residual
+from tests.bounds.networks import Dueling
 from tests.certification.walks import STEPS, Walk, every_return, walker
 from tests.core.helpers import box, linear, randn
 from tests.every_case import every_case
@@ -47,8 +47,8 @@ def test_the_figures_of_an_environment_that_is_followed_whole():
     assert 0 < found.acr < 1 and found.nodes == found.node_counts.mean() > STEPS and found.least_reward == 0
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_all_of_a_certificate_is_computed_in_full_precision(fails, monkeypatch):
+def test_all_of_a_certificate_is_computed_in_full_precision(monkeypatch):
+    """Also where it fails, as all but the second one do, precision is as before."""
     cut, seen, linear_layer = {"max_episode_steps": 6}, [], nn.functional.linear
     victim = load_victim("zoo:cartpole-dqn")
 
@@ -58,22 +58,20 @@ def test_all_of_a_certificate_is_computed_in_full_precision(fails, monkeypatch):
         return linear_layer(*arguments)
 
     monkeypatch.setattr(nn.functional, "linear", noted)
-    least = 2.0 if fails else None  # of a step, which CartPole's are below
+    least = 2.0  # of a step, which CartPole's are below
     certificates = [
         lambda: certify(victim, "CartPole-v1", 0.05, 1, max_nodes=20, env_kwargs=cut, least_reward=least),
         lambda: certify(victim, "CartPole-v1", 0.05, 1, max_nodes=0, env_kwargs=cut),
         lambda: certified_ranges(
             victim, "CartPole-v1", [0.05], 1, attacks=["pgd"], max_nodes=20, env_kwargs=cut, least_reward=least
         ),
-        lambda: certify_all_starts(
-            victim, gym.make("CartPole-v1", **cut), 0.05, max_boxes=100, budget_s=-1.0 if fails else None
-        ),
+        lambda: certify_all_starts(victim, gym.make("CartPole-v1", **cut), 0.05, max_boxes=100, budget_s=-1.0),
     ]
     torch.set_float32_matmul_precision("high")
     try:
         with torch.autocast("cpu", torch.bfloat16):
             for i, compute in enumerate(certificates):
-                if fails and i != 1:
+                if i != 1:
                     with pytest.raises(ValueRangeError, match=r"least reward|least_reward|budget_s"):
                         compute()
                 else:
@@ -94,14 +92,14 @@ def test_the_greedy_worst_case_need_not_be_the_worst():
 
 def test_no_attack_falls_below():
     victim = load_victim("zoo:cartpole-dqn")
-    short = {"env_kwargs": {"max_episode_steps": 30}}
-    found = certify(victim, "CartPole-v1", 0.1, 2, 1, "crown", max_nodes=40, **short)
-    report = evaluate(victim, "CartPole-v1", ["pgd:eps=0.1"], 2, 1, **short)
+    short = {"env_kwargs": {"max_episode_steps": 20}}
+    found = certify(victim, "CartPole-v1", 0.1, 1, 1, "crown", max_nodes=20, **short)
+    report = evaluate(victim, "CartPole-v1", ["pgd:eps=0.1"], 1, 1, **short)
     assert report.episode_seeds == found.seeds and report.threats[0]["returns"] == found.clean_returns.tolist()
     for row in report.threats:
         assert (np.array(row["returns"]) >= found.lower_returns).all()
     assert not found.finished_searches.any() and np.isnan(found.awc) and found.finished == 0
-    assert (found.lower_returns > 1).all() and (found.node_counts <= 40).all() and found.gwc <= 30
+    assert (found.lower_returns > 1).all() and (found.node_counts <= 20).all() and found.gwc <= 20
 
 
 def test_boxes_of_states_are_a_second_bound(monkeypatch):
@@ -112,30 +110,30 @@ def test_boxes_of_states_are_a_second_bound(monkeypatch):
         "method": "crown",
         "episodes": 1,
         "least_reward": None,
-        "env_kwargs": {"max_episode_steps": 25},
+        "env_kwargs": {"max_episode_steps": 15},
         "budget_s": None,
-        "max_nodes": 20,
+        "max_nodes": 10,
     }
     found = certified(**arguments)
     monkeypatch.setattr(certify_module, "has_dynamics", lambda env: False)
     without = certified(**arguments)
-    assert np.isnan(without.state_box_returns).all() and without.lower < 25 and without.finished == 0
+    assert np.isnan(without.state_box_returns).all() and without.lower < 15 and without.finished == 0
     by_boxes = found.state_box_returns
-    assert 5 < by_boxes[0] <= 25 and found.gwc == 25
-    assert found.lower == max(by_boxes[0], without.lower) and found.finished == (found.lower == 25)
+    assert 5 < by_boxes[0] <= 15 and found.gwc == 15
+    assert found.lower == max(by_boxes[0], without.lower) and found.finished == (found.lower == 15)
 
 
 def test_boxes_of_states_may_have_a_limit_of_their_own():
-    short = {"env_kwargs": {"max_episode_steps": 30}}
+    short = {"env_kwargs": {"max_episode_steps": 20}}
     found = [
         certify("zoo:cartpole-ppo", "CartPole-v1", 0.02, 1, budget_s=None, max_nodes=nodes, max_boxes=boxes, **short)
-        for nodes, boxes in ((20, None), (20, 200), (20, 1000))
+        for nodes, boxes in ((5, None), (5, 50), (5, 400))
     ]
     assert found[0].state_box_returns == found[1].state_box_returns < found[2].state_box_returns
     assert found[0].nodes == found[2].nodes
 
 
-@pytest.mark.parametrize("order", ["depth-first", "best-first", None])
+@pytest.mark.parametrize("order", ["depth-first", None])
 def test_limits(order):
     victim, worst = walker(3), certified(victim=walker(3), env=lambda: Walk(3)).awc_returns
     few = {"victim": victim, "env": lambda: Walk(3), "order": order}
@@ -169,7 +167,7 @@ class Clock:
 
 @pytest.mark.parametrize(
     ("case", "budget_s", "episodes"),
-    [("walk", 1e-3, 2), ("walk", 2.0, 1), ("walk", 100.0, 1), ("boxes", 1e-3, 2), ("boxes", 20.0, 1)],
+    [("walk", 1e-3, 2), ("walk", 2.0, 1), ("walk", 100.0, 1), ("boxes", 20.0, 1)],
 )
 def test_a_call_takes_no_longer_than_its_budget_and_one_step(case, budget_s, episodes, monkeypatch):
     own = {
@@ -207,10 +205,10 @@ def test_a_call_takes_no_longer_than_its_budget_and_one_step(case, budget_s, epi
 
 
 def test_by_default_a_busy_machine_finds_the_same(monkeypatch):
-    short = {"env_kwargs": {"max_episode_steps": 12}, "max_nodes": 30}
-    idle = certify("zoo:cartpole-ppo", "CartPole-v1", 0.05, 2, **short)
+    short = {"env_kwargs": {"max_episode_steps": 8}, "max_nodes": 10}
+    idle = certify("zoo:cartpole-ppo", "CartPole-v1", 0.05, 1, **short)
     clock = Clock(monkeypatch, a_box=3600.0)
-    busy = certify("zoo:cartpole-ppo", "CartPole-v1", 0.05, 2, **short)
+    busy = certify("zoo:cartpole-ppo", "CartPole-v1", 0.05, 1, **short)
     assert busy.to_dict() == idle.to_dict() and clock.now > 3600
     assert np.isfinite([busy.acr, busy.gwc, busy.lower]).all() and not any(busy.cut)
 
@@ -264,7 +262,7 @@ def test_images_under_newest():
 
 
 def test_atari():
-    shortened = lambda: TimeLimit(atari("PongNoFrameskip-v4"), 3)  # noqa: E731
+    shortened = lambda: TimeLimit(atari("PongNoFrameskip-v4"), 2)  # noqa: E731
     found = certified(
         victim="zoo:pong-ppo",
         env=shortened,
@@ -275,7 +273,7 @@ def test_atari():
         max_nodes=8,
         budget_s=None,
     )
-    assert found.clean == found.gwc == 0 and -3 < found.lower <= 0 and found.node_counts <= 8
+    assert found.clean == found.gwc == 0 and -2 < found.lower <= 0 and found.node_counts <= 8
 
 
 def test_the_json_form_and_the_text():
@@ -388,12 +386,11 @@ def test_sticky_actions_are_replayed():
     assert -3 < found.lower <= 0 and found.node_counts <= 8
 
 
-@pytest.mark.parametrize("net", [pytest.param(Residual, marks=pytest.mark.slow), Dueling])
-def test_networks_that_are_no_layers_in_a_row(net):
+def test_networks_that_are_no_layers_in_a_row():
     torch.manual_seed(0)
-    victim = from_module(torch.nn.Sequential(net(), torch.nn.Linear(3, 2)), box(4), spaces.Discrete(2), "q")
-    found = certify(victim, "CartPole-v1", eps=0.02, episodes=2, method="full-crown", max_nodes=300)
-    attacked = evaluate(victim, "CartPole-v1", ["min-best:eps=0.02"], episodes=2, seed=0)
+    victim = from_module(torch.nn.Sequential(Dueling(), torch.nn.Linear(3, 2)), box(4), spaces.Discrete(2), "q")
+    found = certify(victim, "CartPole-v1", eps=0.02, episodes=1, method="full-crown", max_nodes=100)
+    attacked = evaluate(victim, "CartPole-v1", ["min-best:eps=0.02"], episodes=1, seed=0)
     assert (found.lower_returns <= found.clean_returns).all() and (found.lower_returns > 0).all()
     for row in attacked.threats:
         assert (np.array(row["returns"]) >= found.lower_returns).all()

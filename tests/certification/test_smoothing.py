@@ -112,22 +112,17 @@ def test_certificates_fall_with_length_rise_with_sigma_and_never_leave_what_is_p
     assert voting.certified_return(0.1) == pytest.approx(found.certified_return(0.2))
 
 
-@pytest.mark.parametrize("vote", [1, 9])
-def test_the_worst_attack_leaves_no_less_than_certified_and_hardly_more(vote):
+def test_the_worst_attack_leaves_no_less_than_certified_and_hardly_more():
     """On one look the theorem is tight: shifting the feature by eps leaves ``Phi((start - eps) / sigma)``."""
-    found = certify_smoothed(threshold(1.0, vote), OneLook, 2000, least=0.0, num_envs=500)
+    found = certify_smoothed(threshold(1.0), OneLook, 2000, least=0.0, num_envs=500)
     for eps in (0.0, 0.5, 1.0, 1.5):
-        truth = NORMAL.cdf((1.0 - eps) * math.sqrt(vote))  # of votes: near it, as a median is near a mean
-        certified = found.certified_return(eps)
-        assert certified <= truth + 0.005
-        if vote == 1:
-            assert certified > truth - 0.05
-            reached = adv.evaluate(
-                threshold(1.0), lambda e=eps: OneLook(1.0 - e), [], episodes=1000, num_envs=500, seed=1
-            ).threats[0]["mean_return"]
-            assert reached == pytest.approx(truth, abs=0.05)
+        truth = NORMAL.cdf(1.0 - eps)
+        assert truth - 0.05 < found.certified_return(eps) <= truth + 0.005
+    moved = adv.evaluate(threshold(1.0), lambda: OneLook(0.0), [], episodes=500, num_envs=500, seed=1)  # by 1
+    assert moved.threats[0]["mean_return"] == pytest.approx(0.5, abs=0.06)
 
 
+@pytest.mark.slow
 def test_no_attack_of_the_same_total_length_is_below_the_certified_return():
     """Attacks that spend all at once, over some steps or at every step, on other episodes than the certificate's."""
     steps, short = 40, {"max_episode_steps": 40}
@@ -158,8 +153,7 @@ def test_the_radius_of_a_linear_choice_is_its_distance():
     assert found.certified(0.3) == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-@pytest.mark.parametrize("eps", [0.0, 0.5])
+@pytest.mark.parametrize(("eps", "share"), [(0.5, 0.1), (0.5, 0.9)])
 def test_a_certified_quantile_is_below_that_under_the_worst_attack(share, eps):
     """Returns are normal; the worst attack of the theorem moves their distribution function by eps / sigma."""
     truth = NORMAL.inv_cdf(share) - eps  # of a return that is the first feature of what is seen, at sigma = 1
@@ -185,22 +179,14 @@ def test_quantiles_of_few_or_much_moved_returns_are_the_least_return():
         found.certified_quantile(0.1, 1.0)
 
 
-def test_the_mean_alone_certifies_less_than_the_whole_distribution():
-    """CROP's expectation; Jensen's inequality, with so many episodes that sampling hardly counts."""
-    returns = np.random.default_rng(0).beta(2, 1, 200_000)
-    found, mean = SmoothedCertificate(returns, 1.0, 0.0), returns.mean() - math.sqrt(math.log(20) / 400_000)
-    for eps in (0.5, 1.0, 2.0):
-        assert NORMAL.cdf(NORMAL.inv_cdf(mean) - eps) < found.certified_return(eps)
-
-
 def test_no_move_within_a_radius_changes_the_majority():
     victim, obs = Smoothed(chooser(mlp(4, 3)), 0.5), randn(8, 4)
     found = action_radius(victim, obs, 1000)
     assert (found.radii > 0.05).sum() >= 4
-    move = randn(8, 10, 4, seed=5)
+    move = randn(8, 3, 4, seed=5)
     moved = obs[:, None] + 0.9 * torch.from_numpy(found.radii)[:, None, None] * move / move.norm(dim=-1, keepdim=True)
     other = action_radius(victim, moved.flatten(0, 1), 300, seed=1)
-    same = other.actions.reshape(8, 10) == found.actions[:, None]
+    same = other.actions.reshape(8, 3) == found.actions[:, None]
     assert same[found.radii > 0].all()
 
 

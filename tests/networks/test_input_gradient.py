@@ -113,7 +113,7 @@ def random_graph(seed):
     return needed(nodes, len(nodes))
 
 
-@every_case("seed", range(60))
+@every_case("seed", range(15))
 def test_random_graphs(seed):
     nodes = random_graph(seed)
     graph, kept = LayerGraph(nodes), []
@@ -153,6 +153,7 @@ def one(graph, x):
     return graph.input_gradient(torch.ones_like)(x)
 
 
+@pytest.mark.slow
 def test_attacks_that_take_turns():
     victim = from_module(mlp(), spaces.Box(-1, 1, (8,), np.float32), spaces.Discrete(3), "logits")
     alone = from_module(mlp(), spaces.Box(-1, 1, (8,), np.float32), spaces.Discrete(3), "logits")
