@@ -89,19 +89,7 @@ def test_every_file_of_a_policy_is_the_same_network(network):
         np.testing.assert_allclose(np.stack(found), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["lstm.onnx", "lstm.pt"])
-def test_the_state_is_that_of_its_environment_however_many_there_are(name):
-    env = adv.Environment("pup:Pup-v0", {"max_episode_steps": STEPS})
-    reports = [
-        adv.evaluate(victim_of(name), env, ["sensor-bias:eps=0.1"], 4, num_envs=count, metrics=["x_position"])
-        for count in (1, 3)
-    ]
-    for row in (0, 1):
-        one, three = (report.threats[row].metrics["x_position"] for report in reports)
-        assert np.std(one) > 1e-4
-        np.testing.assert_allclose(three, one, atol=1e-5)
-
-
+@pytest.mark.slow
 def test_it_walks_and_falls_when_it_is_pushed_hard():
     victim = victim_of("mlp.onnx")
     how = {"episodes": 4, "metrics": ["x_position", "terminated"]}
@@ -121,6 +109,7 @@ def test_the_command_of_the_docs(tmp_path):
     assert "noise of joint encoders" in page and "softer controller" in page
 
 
+@pytest.mark.slow
 def test_the_script_writes_all_files(tmp_path):
     adv.Environment("pup:Pup-v0").make_one().close()
     train = importlib.import_module("train")

@@ -102,7 +102,7 @@ def leaf_keys(space: Space, above: Key | None = None) -> list[Key | None]:
     >>> leaf_keys(spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)]), "b": spaces.Discrete(4)}))
     ['a/0', 'a/1', 'b']
     """
-    inside = _children(space)
+    inside = children(space)
     if not inside:
         return [above]
     return [leaf for key, one in inside for leaf in leaf_keys(one, key if above is None else f"{above}/{key}")]
@@ -110,8 +110,13 @@ def leaf_keys(space: Space, above: Key | None = None) -> list[Key | None]:
 
 def has_images(space: Space) -> bool:
     """Whether a space, or a leaf of a Dict or Tuple, has more than one axis."""
-    inside = _children(space)
+    inside = children(space)
     return any(has_images(one) for _, one in inside) if inside else len(space.shape or ()) > 1
+
+
+def is_text_space(space: Space) -> bool:
+    """Whether the values of a space are strings: of ``Text``, and of others, such as the missions of MiniGrid."""
+    return space.dtype is not None and np.dtype(space.dtype).kind == "U"
 
 
 def keys_in(at: At) -> tuple[Key, ...] | None:
@@ -154,7 +159,7 @@ def mask_path(space: Space, choices: tuple[int, ...]) -> Path | None:
     >>> mask_path(spaces.Dict(obs=spaces.Dict(x=spaces.Discrete(2), legal_actions=bits)), (3,))
     ('obs', 'legal_actions')
     """
-    for key, inner in _children(space):
+    for key, inner in children(space):
         if key == MASK or (key in _MASKS and _is_mask(inner, sum(choices))):
             return (key,)
         if (path := mask_path(inner, choices)) is not None:
@@ -262,7 +267,7 @@ class Field:
         else:
             found = [path_to(space, key) for key in self.keys]
             if not found or None in found:
-                has = ", ".join(str(key) for key, _ in _children(space))
+                has = ", ".join(str(key) for key, _ in children(space))
                 raise SpaceError(f"at={at!r} must name keys of the {what} space: it has {has}")
             self.paths = tuple(path for path, _ in found)  # type: ignore[misc]
             if len({*self.paths}) < len(self.paths):
@@ -434,7 +439,7 @@ class Field:
         return array
 
 
-def _children(space: Space) -> list[tuple[Key, Space]]:
+def children(space: Space) -> list[tuple[Key, Space]]:
     """The keys or indices of a Dict or Tuple, with the spaces there; none of any other space."""
     if isinstance(space, spaces.Dict):
         return [*space.spaces.items()]
@@ -443,11 +448,11 @@ def _children(space: Space) -> list[tuple[Key, Space]]:
 
 def _unfit(what: str, leaf: Space, key: Key | None) -> SpaceError:
     """The error of a space that cannot be perturbed; says what can be done about it."""
-    inside = [(one if key is None else f"{key}/{one}", child) for one, child in _children(leaf)]
+    inside = [(one if key is None else f"{key}/{one}", child) for one, child in children(leaf)]
     fit = [one for one, child in inside if isinstance(child, _KINDS)]
     if fit:
         cure = f"pick a key, at={fit[0]!r} (it has {', '.join(str(one) for one, _ in inside)})"
-    elif not leaf.is_np_flattenable:
+    elif not _flattens(leaf):
         cure = "nothing in Gymnasium makes one of it"
     elif what == "observation":
         cure = "gymnasium.wrappers.FlattenObservation makes one of it"
@@ -455,6 +460,13 @@ def _unfit(what: str, leaf: Space, key: Key | None) -> SpaceError:
         cure = "flatten it in a wrapper of your own"
     where = f"the {what} space" if key is None else f"the key {key!r} of the {what} space"
     return SpaceError(f"cannot perturb {where}, {leaf}: expected a Box, Discrete, MultiDiscrete or MultiBinary; {cure}")
+
+
+def _flattens(space: Space) -> bool:
+    try:
+        return space.is_np_flattenable
+    except NotImplementedError:  # a space of a user's own
+        return False
 
 
 def _row(part: Batch) -> Batch:
@@ -477,6 +489,8 @@ def _single(like: Any, value: Batch) -> Any:
         return np.asarray(value)
     if isinstance(value, np.generic) and value.dtype.kind == "f" and isinstance(like, (int, np.integer, np.bool_)):
         return value  # an integer that stood for a float
+    if hasattr(like, "__array_namespace__") and not isinstance(like, np.generic):  # an array of JAX
+        return like.__array_namespace__().asarray(value)
     return type(like)(value)
 
 

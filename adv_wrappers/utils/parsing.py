@@ -93,6 +93,15 @@ def parse_value(text: str) -> Any:
     return value if isinstance(value, (int, float, str)) else text
 
 
+def counted(count: float, name: str) -> str:
+    """How many there are, in words.
+
+    >>> counted(1, "critic"), counted(2, "critic")
+    ('1 critic', '2 critics')
+    """
+    return f"{count:.3g} {name}{'' if count == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """How long something takes, in words, to the second, the minute, or a tenth of an hour.
 

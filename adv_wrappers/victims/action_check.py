@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.victims.frozen_copy import TorchScriptNet
-from adv_wrappers.victims.functions import to_arrays
+from adv_wrappers.victims.functions import batched, to_arrays
 from adv_wrappers.victims.hidden_state import joined_answers, nearly, put_back, seed_all, unchanged_randomness
 from adv_wrappers.victims.victim import Victim
 
@@ -38,7 +38,7 @@ _SQUASHES = ("tanh", "scale")
 Played = tuple[str, int | None, Tensor]  # the method, the number of its answer's part, and draws [n, B, D]
 
 
-def own_methods(net: nn.Module) -> list[str]:
+def own_methods(net: object) -> list[str]:
     """The names of a module's methods that say what it plays."""
     return [name for name in METHODS if not hasattr(nn.Module, name) and callable(getattr(net, name, None))]
 
@@ -227,7 +227,7 @@ def _callable(method: Callable[..., Any], obs: Any) -> Callable[[int], Any] | No
 
     def by_rows(inputs: Any) -> Any:
         rows = [select(inputs, np.array([i])) for i in range(_ROWS)]
-        return joined_answers([_batched(method(_single(row), **flags)) for row in rows])
+        return joined_answers([batched(method(_single(row), **flags)) for row in rows])
 
     for given in (obs, to_arrays(obs)):
         for run in (lambda inputs: method(inputs, **flags), by_rows):
@@ -248,12 +248,6 @@ def _callable(method: Callable[..., Any], obs: Any) -> Callable[[int], Any] | No
 
 def _single(row: Any) -> Any:
     return {key: value[0] for key, value in row.items()} if isinstance(row, dict) else row[0]
-
-
-def _batched(answer: Any) -> Any:
-    if isinstance(answer, tuple):
-        return tuple(_batched(part) for part in answer)
-    return answer[None] if isinstance(answer, (Tensor, np.ndarray)) else np.asarray([answer])
 
 
 def _parts(answer: object, victim: Victim) -> Iterator[tuple[int | None, Tensor]]:

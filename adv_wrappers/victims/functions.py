@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.trees import map_leaves
+from adv_wrappers.utils.trees import leaves, map_leaves
 from adv_wrappers.victims.victim import choice_sizes
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -39,9 +39,11 @@ def to_arrays(tree: object) -> Any:
 
 
 def to_tensors(tree: object, device: torch.device, dtype: torch.dtype | None = None) -> Any:
-    """Arrays of a tree as tensors of ``dtype``, by default their own."""
+    """Arrays and tensors of a tree as tensors of ``dtype``, by default their own."""
 
     def tensor(leaf: object) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf.to(device=device, dtype=dtype)
         return torch.tensor(np.asarray(leaf), dtype=dtype, device=device) if is_array(leaf) else leaf
 
     return map_leaves(tensor, tree)
@@ -69,11 +71,8 @@ class ArrayFunction:
         self.takes_tensors = takes_tensors
 
     def __call__(self, *inputs: object) -> Any:
-        if self.takes_tensors:
-            with torch.no_grad():
-                answer = self.function(*inputs)
-        else:
-            answer = self.function(*map(to_arrays, inputs))
+        with torch.no_grad():
+            answer = self.function(*(inputs if self.takes_tensors else map(to_arrays, inputs)))
         if self.recurrent and isinstance(answer, tuple) and len(answer) == 2:
             return to_tensors(answer[0], self.device, self.dtype), to_tensors(answer[1], self.device)
         return to_tensors(answer, self.device, self.dtype)
@@ -87,6 +86,34 @@ class ArrayStart:
 
     def __call__(self, rows: int) -> Any:
         return to_tensors(self.start(rows), self.device)
+
+
+class SingleObservation:
+    """A function of one observation ``[*S]``, as a function of a batch of one.
+
+    Args:
+        function: takes an observation as the environment hands it out; anything that turns into an array is an answer.
+    """
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.function = function
+
+    def __call__(self, obs: object) -> Any:
+        """The answer as one row.
+
+        Raises:
+            ValueError: for more than one observation.
+        """
+        if any(len(leaf) != 1 for leaf in leaves(obs)):
+            raise ValueError("a function of one observation")
+        return batched(self.function(map_leaves(lambda leaf: leaf[0], obs)))
+
+
+def batched(answer: Any) -> Any:
+    """An answer for one observation, as that for a batch of one."""
+    if isinstance(answer, tuple):
+        return tuple(batched(part) for part in answer)
+    return answer[None] if isinstance(answer, (Tensor, np.ndarray)) else np.asarray([answer])
 
 
 # ----------------------------------------------------------------------------------------------------------------------

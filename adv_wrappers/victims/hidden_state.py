@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.utils.trees import leaves, map_leaves, select, tensors
 from adv_wrappers.victims.distributions import DistributionFamily
-from adv_wrappers.victims.functions import to_arrays
+from adv_wrappers.victims.functions import SingleObservation, to_arrays
 
 _RESETS = ("reset_memory", "reset_hidden_states", "reset_hidden_state", "reset_hidden", "reset_states", "reset_state",
            "reset")  # fmt: skip
@@ -370,14 +370,39 @@ def take_out_state(net: Callable[..., Any], given: Callable[[int, int], Any]) ->
 
 
 def _takes(net: Callable[..., Any], rows: Callable[[int, int], Any], count: int) -> bool:
-    """Whether a module answers for so many observations at once; what it changes then is put back."""
+    """Whether a module answers for so many observations at once, with a row for each; what it changes is put back."""
     with put_back(net), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            net(rows(0, count))
+            return _rows_of(net(rows(0, count))) == count
         except Exception:
             return False
-    return True
+
+
+def _rows_of(answer: object) -> int | None:
+    """How many rows an answer has; None for a number."""
+    if isinstance(answer, list) and all(np.ndim(part) < 2 for part in answer):  # an action, and not heads
+        return len(answer)
+    shapes = [
+        leaf.batch_shape if isinstance(leaf, torch.distributions.Distribution) else np.shape(leaf)
+        for leaf in leaves(answer)
+    ]
+    return next((int(shape[0]) for shape in shapes if shape), None)
+
+
+def takes_one(net: Callable[..., Any], given: Callable[[int, int], Any]) -> bool:
+    """Whether it is a function of one observation ``[*S]``: of a batch it answers for no row by itself.
+
+    Args:
+        net: takes observations.
+        given: a seed and a number of rows to as many random observations.
+    """
+    forms = [given, lambda seed, count: to_arrays(given(seed, count))]
+    with torch.no_grad(), unchanged_randomness():
+        if any(_takes(net, form, count) for count in (7, 1) for form in forms):
+            return False
+        one = SingleObservation(net)
+        return any(_takes(one, form, 1) for form in forms)
 
 
 def answers(net: Callable[..., Any], rows: Callable[[int, int], Any]) -> bool:

@@ -19,14 +19,16 @@ from adv_wrappers.utils.trees import clone
 from adv_wrappers.victims.action_check import draws, play_as_it_says
 from adv_wrappers.victims.distributions import as_distribution, params_of, unscale
 from adv_wrappers.victims.frozen_copy import check_weights, frozen_copy, unwrapped
-from adv_wrappers.victims.functions import ArrayFunction, ArrayStart, ChosenActions
-from adv_wrappers.victims.hidden_state import HiddenState, answers, take_out_state
+from adv_wrappers.victims.functions import ArrayFunction, ArrayStart, ChosenActions, SingleObservation
+from adv_wrappers.victims.hidden_state import HiddenState, answers, take_out_state, takes_one
 from adv_wrappers.victims.probe import (
     Form,
     ModuleOutput,
     Net,
     Probe,
+    by_method,
     check_action_space,
+    check_bytes,
     check_family,
     check_forward,
     random_rows,
@@ -64,9 +66,9 @@ def from_module(
             ``advance(obs, state) -> state``, that one makes the new state, and the returned one is ignored. One that
             is not recurrent may return ``(output, state)`` too, as Tianshou's networks do: the output is taken where
             ``kind`` is ``q``, ``logits`` or ``mean``, or the state is no tensor. Outputs are cast to ``dtype``. A
-            function may also take and return numpy arrays (of ``dtype``): it is tried on both. Such a victim has no
-            gradient, and is attacked by its scores (``square``) or its decisions (``hop-skip-jump``) alone; functions
-            beside it take arrays too.
+            function may also take and return numpy arrays (of ``dtype``), or take one observation ``[*S]``: all are
+            tried. Such a victim has no gradient, and is attacked by its scores (``square``) or its decisions
+            (``hop-skip-jump``) alone; functions beside it take arrays too.
             Discrete and MultiDiscrete observations come as int64, MultiBinary ones as int8, those of a Dict as a
             dictionary, of a Tuple as a tuple.
         kind: what the module returns, as above; None finds it out, and raises where it is ambiguous. Rows in [0, 1]
@@ -97,7 +99,7 @@ def from_module(
             here and whenever it is called later.
     """
     if not callable(module):
-        raise VictimError(f"expected a module or function, got {module!r:.80}")
+        raise VictimError(f"expected a module or function, got {module!r:.80}{by_method(module)}")
     module, value, critic, robust_sarsa = (unwrapped(net) for net in (module, value, critic, robust_sarsa))
     check_forward(module)
     check_action_space(action_space)
@@ -125,6 +127,8 @@ def from_module(
 
     # a function of observations and a hidden state, on tensors
     own, said = module, kind
+    if initial_state is None and takes_one(module, rows):
+        module = SingleObservation(module)
     if kind == "action":
         chooses = not isinstance(action_space, spaces.Box)
         if chooses and initial_state is not None:
@@ -139,6 +143,7 @@ def from_module(
     if initial_state is not None and (by_rows := rows_first(module, initial_state, rows)) is not None:
         value = value if kept or value is None else partial(by_rows.value, value)
         module, initial_state = by_rows, by_rows.start
+    check_bytes(module, observation_space, rows, initial_state)
     probe = Probe(module, rows, initial_state)
     accepts = probe.input_form()
     if accepts.startswith("arrays"):
@@ -267,7 +272,7 @@ def check_live(layers: Iterable[nn.Module]) -> None:
 
 def _inner(net: object) -> object:
     """What a function on arrays, or one that chooses, was made of."""
-    while isinstance(net, (ArrayFunction, ChosenActions, HiddenState, RowsFirst)):
+    while isinstance(net, (ArrayFunction, ChosenActions, HiddenState, RowsFirst, SingleObservation)):
         net = net.function
     return net
 

@@ -14,13 +14,13 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.core.spaces import CHOICES, size_difference
+from adv_wrappers.core.spaces import CHOICES, children, is_text_space, size_difference
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.trees import map_leaves, tensors
+from adv_wrappers.utils.trees import clone, leaves, map_leaves, tensors
 from adv_wrappers.victims.action_check import own_methods
 from adv_wrappers.victims.distributions import DistributionFamily, as_distribution, params_of
 from adv_wrappers.victims.functions import answers_arrays, to_arrays
-from adv_wrappers.victims.hidden_state import unchanged_randomness
+from adv_wrappers.victims.hidden_state import nearly, unchanged_randomness
 from adv_wrappers.victims.victim import RecurrentState, choice_sizes
 
 Net = nn.Module | Callable[..., Any]  # a function may return anything; what it does is checked
@@ -98,9 +98,11 @@ class Probe:
                 except Exception as error:
                     faults.append(error)
                     continue
+                if arrays and (
+                    answers_arrays(out) or (faults and isinstance(out, Tensor))
+                ):  # torch.from_numpy is within
+                    return "arrays"
                 if answers_arrays(out):
-                    if arrays:
-                        return "arrays"
                     converts = True
                 elif not arrays:
                     return "gradients" if differentiable else "tensors"
@@ -148,7 +150,7 @@ class Probe:
             if self.start is None and re.search(r"missing \d+ required positional", why):
                 why += "; one that takes a hidden state needs initial_state=lambda rows: torch.zeros(rows, ...)"
             raise VictimError(
-                f"the module does not take observations of shapes {seen}: {why}{_by_method(self.net)}"
+                f"the module does not take observations of shapes {seen}: {why}{by_method(self.net)}"
             ) from error
         writes = [leaf._version for leaf in tensors(given)] != before
         try:
@@ -237,19 +239,22 @@ def check_action_space(space: spaces.Space[object]) -> None:
 
 def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.dtype) -> RandomRows:
     """A function of a seed and a number of rows to as many random observations, as a module takes them."""
+    own = copy.deepcopy(space)
 
     def leaf_rows(leaf: spaces.Space[object], rows: list[Any]) -> Any:
         if isinstance(leaf, spaces.Dict):
             return {key: leaf_rows(part, [row[key] for row in rows]) for key, part in leaf.spaces.items()}
         if isinstance(leaf, spaces.Tuple):
             return tuple(leaf_rows(part, [row[i] for row in rows]) for i, part in enumerate(leaf.spaces))
-        if isinstance(leaf, spaces.Text) and not isinstance(space, spaces.Text):
+        if is_text_space(leaf) and leaf is not own:
             return np.array(rows, dtype=object)
         if not isinstance(leaf, (spaces.Box, *CHOICES)):
+            fit = [key for key, part in children(space) if _is_taken(part)]
+            numbers = "env = gymnasium.wrappers.TransformObservation(env, function, gymnasium.spaces.Box(...)) makes "
+            without = f"env = gymnasium.wrappers.FilterObservation(env, {fit}) leaves it out, and " if fit else ""
             raise VictimError(
                 f"expected Box, Discrete, MultiDiscrete or MultiBinary observations (or a Dict or Tuple of these and "
-                f"Text), got {leaf}: env = gymnasium.wrappers.TransformObservation(env, function, "
-                f"gymnasium.spaces.Box(...)) makes numbers of them, by a function of yours"
+                f"Text), got {leaf}: {without}{numbers}numbers of them, by a function of yours"
             )
         values = np.stack(rows)
         if not isinstance(leaf, spaces.Box):
@@ -259,11 +264,49 @@ def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.
         return torch.from_numpy(np.clip(values, np.where(abs(leaf.low) < 1e3, leaf.low, -10.0), high)).to(device, dtype)
 
     def rows_of(seed: int, rows: int) -> Any:
-        own = copy.deepcopy(space)
         own.seed(seed)
         return leaf_rows(own, [own.sample() for _ in range(rows)])
 
     return rows_of
+
+
+def check_bytes(net: Net, space: spaces.Space[object], rows: RandomRows, start: InitialState | None) -> None:
+    """Raise :class:`VictimError` for a module that divides images by 255 where they are bytes, and floats not.
+
+    A victim computes in floats, so that there are gradients.
+    """
+
+    def images(leaf: spaces.Space[object], obs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+        if isinstance(leaf, spaces.Dict):
+            return {key: images(part, obs[key], change) for key, part in leaf.spaces.items()}
+        if isinstance(leaf, spaces.Tuple):
+            return tuple(images(part, obs[i], change) for i, part in enumerate(leaf.spaces))
+        return change(obs) if isinstance(leaf, spaces.Box) and leaf.dtype == np.uint8 else obs
+
+    obs, state = rows(0, 2), () if start is None else (start(2),)
+    changes: list[Callable[[Tensor], Tensor]] = [lambda x: x.to(torch.uint8), lambda x: x, lambda x: x / 255]
+    given = [(images(space, obs, change), *state) for change in changes]
+    if all(a is b for a, b in zip(leaves(given[0]), leaves(given[1]), strict=True)):
+        return
+    for form in (lambda tree: tree, to_arrays):
+        try:
+            with torch.no_grad(), unchanged_randomness():
+                of_bytes, of_floats, of_shares = (net(*clone(form(each))) for each in given)
+        except Exception:  # of one that does not take them
+            continue
+        if nearly(of_bytes, of_shares) and not nearly(of_bytes, of_floats):
+            raise VictimError(
+                "the module divides bytes by 255, and floats not, and a victim computes in floats: from_module(lambda "
+                "x: net(x / 255), ...), of the key of the image where observations are a dictionary, plays as it does"
+            )
+
+
+def _is_taken(space: spaces.Space[object]) -> bool:
+    """Whether a module can take a part of a Dict or Tuple."""
+    inside = children(space)
+    if inside:
+        return all(_is_taken(part) for _, part in inside)
+    return isinstance(space, (spaces.Box, *CHOICES)) or is_text_space(space)
 
 
 def check_family(family: DistributionFamily, space: spaces.Space[object]) -> None:
@@ -302,13 +345,13 @@ def check_forward(module: Net) -> None:
         f"{type(module).__name__} has no forward, by which a victim computes: give the part of it that maps "
         f"observations to logits, Q-values or means (its parts are {parts}), as in from_module(agent.actor, ..., "
         f"'logits', value=agent.critic) or from_module(lambda x: (agent.actor_mean(x), agent.actor_logstd), ..., "
-        f"'gaussian', clip=True){_by_method(module)}"
+        f"'gaussian', clip=True){by_method(module)}"
     )
 
 
-def _by_method(net: Net) -> str:
-    """What to give of a module with a method that says what it plays, or nothing."""
-    methods = own_methods(net) if isinstance(net, nn.Module) else []
+def by_method(net: object) -> str:
+    """What to give of a module or object with a method that says what it plays, or nothing."""
+    methods = own_methods(net) if isinstance(net, nn.Module) or not callable(net) else []
     return f". Its {methods[0]} may be what to give: from_module(net.{methods[0]}, ..., 'action')" if methods else ""
 
 

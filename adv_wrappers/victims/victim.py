@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from adv_wrappers.core.spaces import to_victim
+from adv_wrappers.core.spaces import is_text_space, to_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.networks.input_gradient import LayerGraph
@@ -359,7 +359,7 @@ def _expect_batch(obs: Any, space: spaces.Space[object]) -> Any:
             raise VictimError(f"expected a {expected}, got {_form(obs)}")
         parts = [_expect_batch(obs[key], space.spaces[key]) for key in keys]
         return next((leaf for leaf in parts if not is_text(leaf)), parts[0])
-    if isinstance(space, spaces.Text) and is_text(obs):
+    if is_text_space(space) and is_text(obs):
         return obs
     shape = getattr(obs, "shape", None)
     if shape is None or (space.shape is not None and tuple(shape[1:]) != space.shape) or len(shape) == 0:

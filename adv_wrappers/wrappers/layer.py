@@ -164,7 +164,7 @@ def understood(obs: Any) -> None:
     if hasattr(leaf, "__dlpack__") and not isinstance(leaf, (np.ndarray, np.generic, torch.Tensor)):
         raise SpaceError(
             f"expected numpy arrays or torch tensors, the environment hands out {type(leaf).__module__}."
-            f"{type(leaf).__qualname__}: wrap it in Gymnasium's JaxToTorch or ArrayConversion first"
+            f"{type(leaf).__qualname__}: wrap it first, gymnasium.wrappers.vector.JaxToTorch(envs), or JaxToNumpy"
         )
 
 

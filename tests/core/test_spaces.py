@@ -95,6 +95,34 @@ DICT = spaces.Dict({
 })  # fmt: skip
 
 
+class OtherArray:
+    """An array of another library, as far as the array API standard has to be kept."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+    def __array_namespace__(self):
+        return self
+
+    @staticmethod
+    def asarray(values):
+        return OtherArray(values)
+
+
+@every_case("at", [None, "a"])
+def test_arrays_of_other_libraries_stay_what_they_are(at):
+    space = spaces.Box(-1, 1, (3,), np.float32)
+    value = OtherArray(np.float32([0.25, 0.5, 1]))
+    whole, inside = (space, value) if at is None else (spaces.Dict(a=space), {"a": value})
+    out = around(Field(whole, at, "observation"), inside, False)
+    out = out if at is None else out["a"]
+    assert type(out) is OtherArray
+    same(out.values, value.values)
+
+
 @every_case("space", BOXES)
 def test_a_copied_space_has_the_dtype_of_arrays(space):
     assert Field(copy.deepcopy(space), None, "observation").dtype is np.zeros(1, space.dtype).dtype

@@ -96,6 +96,7 @@ def test_a_plan_with_trainings_has_its_json_form(tmp_path):
     assert Plan.from_dict(plan.to_dict()).to_dict() == plan.to_dict()
 
 
+@pytest.mark.slow
 def test_seeds_share_a_training_whoever_plays(tmp_path):
     found = {}
     for workers, suite in ((2, ["noise", "pa-ad"]), (1, TRAINED["suite"])):

@@ -14,7 +14,6 @@ from adv_wrappers.errors import NotRobust, SpaceError, ThreatError, ValueRangeEr
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN
 from adv_wrappers.studies import gate as gate_module
 from adv_wrappers.studies.gate import BUDGET_VARIABLE, _SequentialTest, _Tried, assert_robust
-from tests.episodes import short_episodes_of
 from tests.evaluation.agents import balancing, make_short, short
 from tests.every_case import every_case
 
@@ -165,8 +164,6 @@ def test_equal_returns_decide_only_where_there_are_many():
     assert found.worst.mean == 10 and found.worst.episodes == 80  # 72 would show an event of 1 in 20
     with pytest.raises(NotRobust, match="over 80 episodes, less than the 11"):
         assert_robust(balancing(), brief, min_return=11, **known)
-    with pytest.raises(NotRobust, match="undecided after 80 episodes"):
-        assert_robust(balancing(), brief, min_return=7, most_episodes=80, rare=0.01, **known)
 
 
 def test_the_range_of_returns_decides_sooner():
@@ -174,11 +171,6 @@ def test_the_range_of_returns_decides_sooner():
     assert assert_robust(balancing(), brief, min_return=3.75, **known).worst.episodes == 10
     with pytest.raises(NotRobust, match=r"over 10 episodes, less than the 12\.2"):
         assert_robust(balancing(), brief, min_return=12.25, **known)
-    with pytest.raises(NotRobust, match="undecided after 80 episodes"):  # 10 but for 1 in 100 would be left
-        assert_robust(balancing(), brief, min_return=9.9, most_episodes=80, **known)
-    with short_episodes_of(40, "CartPole-v1"):
-        found = assert_robust("zoo:cartpole-dqn", "CartPole-v1", min_return=16, eps=1e-3, attacks=["noise"])
-    assert found.worst.mean == 40 and found.worst.episodes == 10  # CartPole's lowest return is known
     cut = {**known, "return_range": None, "env_kwargs": {"max_episode_steps": 10}}
     assert assert_robust(balancing(), "CartPole-v1", min_return=3.75, **cut).worst.episodes == 10
     cut["env_kwargs"] |= {"sutton_barto_reward": True}
@@ -186,7 +178,8 @@ def test_the_range_of_returns_decides_sooner():
         assert_robust(balancing(), "CartPole-v1", min_return=-0.1, most_episodes=20, **cut)
 
 
-@pytest.mark.parametrize(("chance", "asked"), [(0.1, 0.04), pytest.param(0.2, 0.1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("chance", "asked"), [(0.1, 0.04), (0.2, 0.1)])
 def test_a_task_that_is_seldom_won_is_not_failed_for_its_first_losses(chance, asked):
     draw, failed = np.random.default_rng(0), 0
     for _ in range(100):
@@ -205,8 +198,8 @@ def test_a_suite_and_threats_of_ones_own():
     threats = ["fgsm", "noise:eps=0.3", adv.threat("action-flip", p=0.0)]
     found = assert_robust(player(), Lottery, eps=0.5, attacks=threats, min_return=1.0)
     assert [attack.threat.partition(":")[0] for attack in found.attacks] == ["fgsm", "noise", "action-flip"]
-    suite = assert_robust(player(), Lottery, eps=0.01, min_return=2.0)
-    assert {"sa-rl", "beam"} <= {*suite.left_out} and len(suite.attacks) > 5
+    suite = assert_robust(player(), Lottery, eps=0.01, suite="action", min_return=0.0)
+    assert "action-flip" in [attack.threat for attack in suite.attacks] and "induce" in suite.left_out
 
 
 @every_case(

@@ -100,11 +100,12 @@ def played(given, store, **how):
     return margins, combinations
 
 
-def test_the_least_magnitude_that_breaks_the_policy_is_found():
+def test_the_least_magnitude_that_breaks_the_policy_is_found_and_two_break_it_together():
     with Store(":memory:") as store:
-        found, combinations = played(study(HEAVY, LATE, NOTHING), store)
+        found, combinations = played(study(NOTHING, HEAVY, LATE), store)
         margins, count = {one.disturbance: one for one in found}, len(store) - len(combinations)
-    heavy, late, nothing = margins[HEAVY], margins[LATE], margins[NOTHING]
+    assert [*margins] == [LATE, HEAVY, NOTHING]  # by their share of the largest
+    late, heavy, nothing = found
     assert heavy.safe <= 50 < heavy.breaks <= heavy.safe + 100 / 32  # 2 kg of 3, 50% more
     assert (late.safe, late.breaks, late.next) == (2.0, 3.0, None)
     assert nothing.breaks is None and nothing.safe == 1.0 and [m for m, _ in nothing.points] == [0.25, 1.0]
@@ -113,30 +114,25 @@ def test_the_least_magnitude_that_breaks_the_policy_is_found():
     assert heavy.disturbance.said(50) == "load (50%)"
     assert replace(HEAVY, name="mass off by").said(50) == "mass off by 50%"
     assert str(nothing) == "nothing: bears 1 m, the largest"
-
-
-def test_margins_are_sorted_by_their_share_of_the_largest():
-    with Store(":memory:") as store:
-        margins, _ = played(study(NOTHING, HEAVY, LATE), store)
-    assert [one.disturbance for one in margins] == [LATE, HEAVY, NOTHING]
-    halfway = replace(margins[1], next=60.0, breaks=75.0, safe=50.0)
+    halfway = replace(heavy, next=60.0, breaks=75.0, safe=50.0)
     assert str(halfway) == "load: breaks it at 75%, harmless up to 50%; less was not tried yet"
-
-
-def test_two_disturbances_break_together_what_each_leaves_standing():
-    with Store(":memory:") as store:
-        (_, heavy, _), [both] = played(study(HEAVY, LATE, NOTHING), store)
+    [both] = combinations
     assert both.breaks and both.parts == ((LATE, 1.0), (HEAVY, pytest.approx(heavy.breaks / 2, abs=0.05)))
     assert str(both) == f"late (1 step (100 ms)) and load ({HEAVY.size(both.parts[1][1])})"
 
 
 def test_three_are_combined_where_no_two_break_the_policy():
+    three = study(HEAVY, LATE, LATE_SEEN, holds=3.5)
     with Store(":memory:") as store:
-        _, [worst, *others] = played(study(HEAVY, LATE, LATE_SEEN, holds=3.5), store)
+        _, [worst, *others] = played(three, store)
+        rows = [row for _, row in store.rows() if " + " not in row.threat]
     assert worst.breaks and {one for one, _ in worst.parts} == {HEAVY, LATE, LATE_SEEN}
     assert [(one.breaks, len(one.parts)) for one in others] == [(False, 2)] * 3
+    _, known, waiting = three.conclusion(rows)  # before they are played
+    assert known == [] and {len(one.parts) for one in waiting} == {2} and len(waiting) == 3
 
 
+@pytest.mark.slow
 def test_what_breaks_first_is_known_well_and_combined_before_the_others_are_known(monkeypatch):
     monkeypatch.setattr(robot, "_COMBINED", 2)
     asked, given = [], study(HEAVY, LATE, replace(HEAVY, name="at most", most=60), NOTHING)
@@ -167,6 +163,8 @@ def test_disturbances_of_one_number_are_not_combined():
 def test_a_number_breaks_where_half_of_it_is_lost():
     with Store(":memory:") as store:
         [heavy], _ = played(study(HEAVY, metric="height", holds=100.0), store)
+        _, clean = next(store.rows())
+    assert str(clean.metric("height")) == "2 (2 to 2)"
     assert heavy.safe < 50 <= heavy.breaks <= heavy.safe + 100 / 32  # 4 - 2 kg is 2, and 1 at 3 kg
 
 
@@ -200,8 +198,6 @@ def test_the_report(tmp_path):
     assert str(found.combinations[0]) in page
     assert found.sentence.endswith(f"none of {len(found.combinations)} makes it fall.")
     assert found.sentence in page and "return there (of 20)" in page and "not finished" not in page
-    again = robot_report(SAME, "Beam-v0", **how)
-    assert str(again) == str(found)
 
 
 def test_the_run_without_a_disturbance_is_played_whatever_was_spent_before(tmp_path, monkeypatch):
@@ -211,15 +207,6 @@ def test_the_run_without_a_disturbance_is_played_whatever_was_spent_before(tmp_p
     assert found.clean.episodes == 2 and len(found.margins) == 1
     words = str(found)
     assert "not finished, more minutes play: " in words and "actions late by" in words and "not tried: " in words
-
-
-def test_combinations_that_were_not_played_are_said_to_come_next():
-    three = study(HEAVY, LATE, LATE_SEEN, holds=3.5)
-    with Store(":memory:") as store:
-        played(three, store)
-        rows = [row for _, row in store.rows() if " + " not in row.threat]
-    _, known, waiting = three.conclusion(rows)
-    assert known == [] and {len(one.parts) for one in waiting} == {2} and len(waiting) == 3
 
 
 def test_a_film_of_the_worst_beside_the_run_without_it(tmp_path, monkeypatch):
@@ -275,6 +262,7 @@ def test_what_is_refused_before_anything_is_played(tmp_path, given, error, words
         robot_report(SAME, **{"env": "Beam-v0", "out": tmp_path, **given})
 
 
+@pytest.mark.slow
 def test_a_robot_of_mujoco_from_the_command_line(tmp_path):
     """An agent of Hopper as TorchScript, for a few seconds: what is not known yet is named."""
     net = torch.nn.Sequential(torch.nn.Linear(11, 3), torch.nn.Tanh())

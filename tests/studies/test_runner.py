@@ -137,6 +137,7 @@ def test_a_long_run_says_how_far_it_is(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_two_runs_share_a_store(tmp_path):
     script = f"""
 from adv_wrappers.studies import Plan, Store, run
@@ -195,6 +196,7 @@ def test_what_has_changed_since_the_plan_was_expanded_is_not_played(tmp_path):
         assert run(plan, store).played == 2
 
 
+@pytest.mark.slow
 def test_processes_find_what_a_relative_path_names(tmp_path, monkeypatch):
     with Store(":memory:") as store:
         run(MANY, store, 2)  # processes that began elsewhere
@@ -258,11 +260,6 @@ def test_rows_that_cannot_be_written_come_with_the_error(tmp_path):
         with pytest.raises(OutputError, match="full") as raised:
             run(plan, store)
         assert len(raised.value.report[0].row["returns"]) == 400 and len(store) == 0
-
-
-def test_numbers_of_workers():
-    with Store(":memory:") as store, pytest.raises(ValueRangeError, match="workers"):
-        run(PLAN, store, workers=0)
 
 
 def test_players_close_their_environments_and_keep_the_last():

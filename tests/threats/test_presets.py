@@ -229,6 +229,7 @@ def install(folder: Path, package: str, source: str, points: str) -> None:
     (about / "entry_points.txt").write_text(f"[adv_wrappers.presets]\n{points}\n")
 
 
+@pytest.mark.slow
 def test_an_installed_package_adds_presets_to_texts_ids_dictionaries_and_suites(tmp_path: Path) -> None:
     source = SOURCE.format(n=1, name="lab-sag") + SOURCE.format(n=2, name="lab-deep-sag")
     install(tmp_path, "lab_attacks", source, "lab-sag = lab_attacks:Sag1\nall = lab_attacks")
@@ -315,9 +316,10 @@ def test_two_packages_with_one_class_name(tmp_path: Path, table: PresetTable) ->
 SCALAR = spaces.Box(-1, 1, (), np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("space", "at"),
-    [(SCALAR, None), pytest.param(spaces.Dict(a=SCALAR, b=spaces.Discrete(3)), "a", marks=pytest.mark.slow)],
+    [(SCALAR, None), (spaces.Dict(a=SCALAR, b=spaces.Discrete(3)), "a")],
 )
 def test_an_observation_of_shape_nothing_is_attacked_or_refused(space, at):
     """Some presets flattened rows of it, which are numbers, and failed in torch."""

@@ -2,8 +2,6 @@ import concurrent.futures
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 from multiprocessing.connection import wait
 
@@ -13,7 +11,7 @@ import torch
 from adv_wrappers.errors import ValueRangeError, WorkerError
 from adv_wrappers.utils import processes
 from adv_wrappers.utils.processes import check_env_workers, pickled, warm_pool
-from tests.processes import python
+from tests.processes import context, python
 
 
 def about_worker(_: int) -> tuple[int, int, torch.dtype]:
@@ -29,9 +27,7 @@ def die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_workers_stay_and_have_one_thread(monkeypatch):
-    monkeypatch.setattr(processes, "START_METHOD", "spawn")
-    processes.discard(1, processes.pool_of(1))  # one that another test has left
+def test_workers_stay_and_have_one_thread():
     with warm_pool(1) as pool:
         first = pool.submit(about_worker, 0).result()
     with warm_pool(1) as pool:
@@ -99,27 +95,26 @@ def test_an_interruption_waits_until_a_process_has_begun(interruptions, monkeypa
     assert came and not blocked() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-SCRIPT = """
-import os, signal, sys
-from adv_wrappers.utils.processes import warm_pool
-if __name__ == "__main__":
+def begin_worker(pipe):
     with warm_pool(1) as pool:
-        print(pool.submit(os.getpid).result(), flush=True)
-        sys.stdin.read()
-"""
+        pipe.send(pool.submit(about_worker, 0).result())
+        pipe.recv()
 
 
-def test_workers_end_with_a_parent_that_is_killed(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    with subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-        pid = int(parent.stdout.readline())
-        descriptor = os.pidfd_open(pid)
-        parent.kill()
-        with multiprocessing.connection.Connection(descriptor, writable=False) as ended:
-            assert multiprocessing.connection.wait([ended], 60)  # readable once the process has ended
+def test_spawned_workers_have_one_thread_and_end_with_a_parent_that_is_killed():
+    here, there = context.Pipe()
+    parent = context.Process(target=begin_worker, args=(there,))
+    parent.start()
+    pid, *about = here.recv()
+    assert about == [1, torch.float32]
+    descriptor = os.pidfd_open(pid)
+    parent.kill()
+    parent.join()
+    with multiprocessing.connection.Connection(descriptor, writable=False) as ended:
+        assert multiprocessing.connection.wait([ended], 60)  # readable once the process has ended
 
 
+@pytest.mark.slow
 def test_a_process_of_multiprocessing_ends_though_it_has_workers():
     """Such a process waits for its children before it ends."""
     code = "import os\nfrom adv_wrappers.utils.processes import warm_pool\n"

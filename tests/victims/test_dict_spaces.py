@@ -16,12 +16,28 @@ from adv_wrappers.victims.policy_runner import PolicyRunner
 from tests.every_case import every_case
 
 
+class MissionSpace(spaces.Space[str]):
+    """Strings in a space of their own, as the missions of MiniGrid are."""
+
+    def __init__(self):
+        super().__init__(dtype=str)
+
+    def sample(self, mask=None, probability=None):
+        return "go"
+
+    def contains(self, x):
+        return isinstance(x, str)
+
+    def __eq__(self, other):
+        return isinstance(other, MissionSpace)
+
+
 class Grid(gym.Env):
     """A grid seen from above, a direction and a mission, in the spaces of MiniGrid; and a few bits more."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
 
-    def __init__(self, text: bool = True) -> None:
+    def __init__(self, text: spaces.Space | bool = True) -> None:
         leaves = {
             "image": spaces.Box(0, 255, (5, 4, 3), np.uint8),
             "direction": spaces.Discrete(4, start=1),
@@ -29,7 +45,7 @@ class Grid(gym.Env):
             "rooms": spaces.MultiDiscrete([2, 5]),
         }
         if text:
-            leaves["mission"] = spaces.Text(30)
+            leaves["mission"] = spaces.Text(30) if text is True else text
         self.observation_space, self.action_space = spaces.Dict(leaves), spaces.Discrete(3)
 
     def _seen(self):
@@ -92,7 +108,7 @@ def test_what_each_kind_of_leaf_arrives_as():
     }
 
 
-@pytest.mark.parametrize("text", [True, False])
+@pytest.mark.parametrize("text", [True, False, MissionSpace()])
 def test_evaluate_from_end_to_end(text):
     threats = ["noise:eps=1,at=image", "pgd:eps=8,at=image", "max-diff:eps=8,at=image"]
     report = adv.evaluate(reader(text), lambda: Grid(text), threats, episodes=5, num_envs=3)
@@ -154,6 +170,19 @@ def test_other_spaces_say_what_to_do(space):
         adv.from_module(lambda o: o, space, spaces.Discrete(2), "q")
     with pytest.raises(SpaceError, match="cannot perturb"):
         adv.threat("noise", eps=1).check(space, spaces.Discrete(2))
+
+
+def test_what_is_left_out_of_a_dict():
+    leaves = {
+        "way": spaces.Sequence(spaces.Discrete(2)),
+        "in": spaces.Dict(x=spaces.Discrete(2)),
+        "said": MissionSpace(),
+    }
+    space = spaces.Dict({**leaves, "deep": spaces.Tuple([spaces.OneOf([spaces.Discrete(2)])])})
+    with pytest.raises(VictimError, match=r"FilterObservation\(env, \['in', 'said'\]\) leaves it out, and env"):
+        adv.from_module(lambda o: o, space, spaces.Discrete(2), "q")
+    with pytest.raises(SpaceError, match=r"cannot perturb the key 'said'.*nothing in Gymnasium makes one of it"):
+        adv.threat("noise", norm="valid", at="said").check(space, spaces.Discrete(2))
 
 
 def test_images_whose_channels_lie_elsewhere():

@@ -15,6 +15,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims import from_module
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from tests.core.helpers import randn
 from tests.every_case import every_case
 
@@ -188,3 +189,79 @@ def test_a_function_on_tensors_may_return_arrays(played, space, kind):
     expected = torch.as_tensor(expected[0] if isinstance(expected, tuple) else expected)
     torch.testing.assert_close(victim.mode(victim.params(X)), expected)
     assert not victim.differentiable
+
+
+THREE = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+
+def _leans(obs):
+    return int(obs[2] + obs[0] > 0)
+
+
+def _likeliest(obs):
+    return np.argmax(obs @ WEIGHT, axis=0)
+
+
+def _one_row(obs):
+    with torch.no_grad():
+        return (torch.tensor(np.array(obs))[None] @ torch.as_tensor(WEIGHT).float()).argmax(1).item()
+
+
+def _pid(obs):
+    return [-2 * obs[1] - 0.5 * obs[2]]
+
+
+def _unpacks(obs):
+    _cosine, sine, speed = obs
+    return np.array([sine - speed])
+
+
+class _Integrates:
+    def __init__(self):
+        self.sum = 0.0
+
+    def act(self, obs):
+        self.sum += float(obs[0])
+        return int(self.sum > 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "space", "action"),
+    [(_leans, OBS, TWO), (_likeliest, OBS, TWO), (_one_row, OBS, TWO), (_pid, THREE, BOX), (_unpacks, THREE, BOX)],
+)
+def test_a_function_of_one_observation_is_asked_row_by_row(function, space, action):
+    if action is BOX:
+        action = spaces.Box(-9, 9, (1,), np.float32)
+    x = X[:, : space.shape[0]].numpy()
+    victim = from_module(function, space, action, "action")
+    wanted = np.array([function(row) for row in x], action.dtype)
+    np.testing.assert_allclose(victim.act_on(x), wanted, rtol=1e-5)
+    assert not victim.differentiable and not victim.recurrent
+
+
+def test_one_of_one_observation_keeps_its_state_and_its_keys():
+    policy, runner = _Integrates(), PolicyRunner(from_module(_Integrates().act, OBS, TWO, "action"), 2)
+    played = [runner.act(X[[t, 0]].numpy()).tolist() for t in range(5)]
+    assert [row[0] for row in played] == [policy.act(row) for row in X.numpy()]
+    seen = spaces.Dict(a=OBS, b=spaces.Discrete(3))
+    both = from_module(lambda obs: int(obs["a"][0] > 0) * int(obs["b"] > 1), seen, TWO, "action")
+    assert both.act_on({"a": X.numpy(), "b": np.arange(5) % 3}).tolist() == [
+        int(x > 0 and i % 3 > 1) for i, x in enumerate(X[:, 0])
+    ]
+
+
+def test_arrays_may_become_tensors_within():
+    victim = from_module(lambda obs: torch.from_numpy(obs).double() @ torch.as_tensor(WEIGHT), OBS, TWO, "q")
+    torch.testing.assert_close(victim.params(X), X @ torch.as_tensor(WEIGHT).float())
+
+
+def test_an_object_that_predicts_is_told_what_to_give():
+    class Tree:
+        def predict(self, obs):
+            return (obs[:, 0] > 0).astype(int)
+
+    with pytest.raises(
+        VictimError, match=r"Its predict may be what to give: from_module\(net\.predict, \.\.\., 'action'\)"
+    ):
+        from_module(Tree(), OBS, TWO, "action")
+    assert from_module(Tree().predict, OBS, TWO, "action").act_on(X.numpy()).tolist() == (X[:, 0] > 0).int().tolist()

@@ -505,3 +505,26 @@ def test_agents_that_act_by_a_method_are_told_so(agent):
         from_module(agent, OBS, BOX, "mean")
     obs = torch.randn(5, 4)
     assert torch.equal(from_module(agent.act_inference, OBS, BOX, "action").params(obs), agent.policy(obs))
+
+
+@every_case("arrays", [False, True])
+@every_case("named", [False, True])
+def test_a_module_that_scales_bytes_alone_is_told_so(arrays, named):
+    """A victim computes in floats, and such a module would take these as they are."""
+    seen, layer = spaces.Box(0, 255, (4,), np.uint8), net(2)
+
+    def policy(x):
+        if arrays:
+            x = x / 255 if x.dtype == np.uint8 else x
+            return layer(torch.as_tensor(x, dtype=torch.float32)).detach().numpy()
+        return layer(x.float() / 255 if x.dtype == torch.uint8 else x)
+
+    given = (lambda x: policy(x["image"])) if named else policy
+    with pytest.raises(VictimError, match=r"divides bytes by 255, and floats not.*lambda x: net\(x / 255\)"):
+        from_module(given, spaces.Dict(image=seen) if named else seen, TWO, "logits")
+    x = seen.sample()[None]
+    own = layer(torch.from_numpy(x) / 255)
+    torch.testing.assert_close(
+        from_module(lambda x: policy(x / 255), seen, TWO, "logits").params(torch.from_numpy(x)), own.detach()
+    )
+    from_module(lambda x: layer(x.float() / 255), seen, TWO, "logits")

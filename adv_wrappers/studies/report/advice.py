@@ -9,14 +9,13 @@ import itertools
 import json
 import os
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.registry import NAMES
-from adv_wrappers.studies.report.choices import ADVERSARIES, AdvisedTraining, ReportChoices
+from adv_wrappers.studies.report.choices import ADVERSARIES, ReportChoices
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import text_of
@@ -48,27 +47,32 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     choices, training, same = agent.choices, agent.choices.training, words_of_agent(agent)
     if same is None or not training.by:
         return []
-    steps, own, scale = list[NextStep](), report_folder(choices), choices.scale
-    hardened, after, page, before = _free_names(own.parent)
-    env, minutes = _without_victim(same), choices.minutes or _MINUTES
-    seed = _seed(agent)
-    what, both = "Harden the agent: go on training it", "the two"
+    before: Path | None = report_folder(choices)
+    hardened, after, page = _free_names(report_folder(choices).parent)
+    scale, env, what, both = choices.scale, _without_victim(same), "Harden the agent: go on training it", "the two"
     if training.most is not None and training.most < eps:
         eps, size = training.most, "a smaller size"
     if first := training.begins_with:
         what = f"Without an attack it earns much less than {first}, from which it was trained: train that one anew,"
-        same, both, scale, own = [*env, "--victim", first], f"it with {first}", training.scale, Path(training.report)
-        eps, size = training.most or eps, "a smaller size"
-    if first and not training.report:
-        own = before
-        steps.append(_report_step(f"Make the report of {first}", [*same, *seed], minutes, own))
-    how = "under attacks of" if training.by in ADVERSARIES else "by a loss against every error of"
-    tried = [*dict.fromkeys(training.tried)]
-    known = f" ({' and '.join(tried)} {'was' if len(tried) == 1 else 'were'} tried before)" if tried else ""
-    what += f" {how} {size}, {training.by}{known}; {_price(training)} (fewer by --steps may cost much of the return)"
-    steps.append(NextStep(what, shlex.join([*_training_words(training, same, eps, scale), "--out", str(hardened)])))
-    after_words = [*env, "--victim", f"card:{hardened}", *seed]
-    return [*steps, *_then_compare(agent, after_words, own, after, page, both)]
+        same, both, scale = [*env, "--victim", first], f"it with {first}", training.scale
+        eps, size, before = training.most or eps, "a smaller size", Path(training.report) if training.report else None
+    options = {
+        "--adversary" if training.by in ADVERSARIES else "--robust": training.by,
+        "--eps": f"{eps:.3g}",
+        "--scale": ";".join(f"{unit:g}" for unit in scale or ()),
+        "--algorithm": training.algorithm,  # as it learned: its values, above all those of a DQN, are of those rewards
+        "--rewards": training.rewards,
+        "--gamma": "" if training.gamma is None else f"{training.gamma:g}",
+    }
+    words = [word for name, value in options.items() if value for word in (name, value)]
+    words = ["adv-wrappers", "train-agent", *same, *words, "--steps", str(STEPS), "--out", str(hardened)]
+    tried = f" (tried before: {', '.join(dict.fromkeys(training.tried))})" if training.tried else ""
+    price = "the command says after the first rollout how long they take"
+    if training.seconds is not None:
+        price = f"they take about {duration(STEPS * training.seconds)} on this machine"
+    what += f" against errors of {size}, by {training.by}{tried}; {STEPS:,} steps, and {price}"
+    step = NextStep(f"{what} (fewer by --steps may cost much of the return)", shlex.join(words))
+    return [step, *_then_compare(agent, [*env, "--victim", f"card:{hardened}"], before, after, page, both)]
 
 
 def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) -> list[NextStep]:
@@ -92,52 +96,31 @@ def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) ->
     steps = [NextStep(what, f'env = adv.PerturbObservation(env, "{threat}", victim={victim})')]
     if not by_sb3 or same is None:
         return steps
-    own = report_folder(choices)
-    hardened, after, page, _ = _free_names(own.parent)
+    before = report_folder(choices)
+    hardened, after, page = _free_names(before.parent)
     steps.append(NextStep("Go on training, and save the agent", f"model.learn({STEPS}); model.save({str(hardened)!r})"))
     words = [f"sb3:{hardened}.zip" if word == option_of(same, "--victim") else word for word in same]
-    return [*steps, *_then_compare(agent, words + _seed(agent), own, after, page, "the two")]
-
-
-def _seed(agent: AgentSections) -> list[str]:
-    return ["--seed", str(agent.report.seed)] if agent.report.seed else []
+    return [*steps, *_then_compare(agent, words, before, after, page, "the two")]
 
 
 def _then_compare(
-    agent: AgentSections, hardened: list[str], before: Path, after: Path, page: Path, both: str
+    agent: AgentSections, hardened: list[str], before: Path | None, after: Path, page: Path, both: str
 ) -> list[NextStep]:
-    """The steps that make the report of a hardened agent and compare it with the one before.
+    """The steps that make the report of a hardened agent and compare it with the one before, where that is known.
 
     On the same episodes, and in as much time: what the two reports say can then be compared.
     """
-    minutes = agent.choices.minutes or _MINUTES
-    words = ["adv-wrappers", "report", str(before), str(after), "--minutes", f"{minutes:g}"]
+    minutes, seed = agent.choices.minutes or _MINUTES, agent.report.seed
+    given, time = ["--minutes", f"{minutes:g}"], duration(60 * minutes)
+    words = ["adv-wrappers", "report", *hardened, *(["--seed", str(seed)] if seed else []), *given, "--out", str(after)]
+    steps = [NextStep(f"Then make the report of the hardened agent, in {time}", shlex.join(words))]
+    if before is None:
+        return steps
+    words = ["adv-wrappers", "report", str(before), str(after), *given]
     words += ["--make", make] if (make := option_of(hardened, "--make")) is not None else []
     module = ":" in agent.environment  # an id in a file, whose module is not imported without trust
     words += [*(["--trust"] if module or "--trust" in (words_of_agent(agent) or ()) else []), "--out", str(page)]
-    return [
-        _report_step("Then make the report of the hardened agent", hardened, minutes, after),
-        NextStep(f"Then compare {both}, in at most {duration(60 * minutes)}: did it help?", shlex.join(words)),
-    ]
-
-
-def _training_words(
-    training: AdvisedTraining, agent: list[str], eps: float, scale: Sequence[float] | None
-) -> list[str]:
-    """The command that trains an agent as it learned: its values, above all those of a DQN, are of those rewards."""
-    words = ["adv-wrappers", "train-agent", *agent]
-    words += ["--adversary" if training.by in ADVERSARIES else "--robust", training.by, "--eps", f"{eps:.3g}"]
-    words += [] if scale is None else ["--scale", ";".join(f"{unit:g}" for unit in scale)]
-    words += ["--algorithm", training.algorithm] if training.algorithm else []
-    words += ["--rewards", training.rewards] if training.rewards else []
-    words += [] if training.gamma is None else ["--gamma", f"{training.gamma:g}"]
-    return [*words, "--steps", str(STEPS)]
-
-
-def _report_step(what: str, agent: list[str], minutes: float, out: Path) -> NextStep:
-    """The step that makes a report of an agent, in so many minutes."""
-    words = ["adv-wrappers", "report", *agent, "--minutes", f"{minutes:g}", "--out", str(out)]
-    return NextStep(f"{what}, in {duration(60 * minutes)}", shlex.join(words))
+    return [*steps, NextStep(f"Then compare {both}, in at most {time}: did it help?", shlex.join(words))]
 
 
 def words_of_agent(agent: AgentSections) -> list[str] | None:
@@ -146,18 +129,20 @@ def words_of_agent(agent: AgentSections) -> list[str] | None:
     Returns:
         None where no words do: for victims without a reference, and environments that a function makes.
     """
-    words, ref = _own_words(agent.choices), agent.report.victim.get("ref")
-    if words is None and ref:
+    given, ref, env = _split(agent.choices.command), agent.report.victim.get("ref"), agent.report.env
+    if given[:2] == ["adv-wrappers", "report"] and "--out" in given:
+        words = given[2 : given.index("--out")]
+    elif ref:
         words = [agent.environment, "--victim", str(ref)]
-        kwargs = agent.report.env.get("kwargs")
-        words += ["--env-kwargs", json.dumps(kwargs)] if kwargs else []
-    return None if words is None or ("make" in agent.report.env and "--make" not in words) else words
+        words += ["--env-kwargs", json.dumps(kwargs)] if (kwargs := env.get("kwargs")) else []
+    else:
+        return None
+    return None if "make" in env and "--make" not in words else words
 
 
 def report_folder(choices: ReportChoices) -> Path:
     """The folder that a report was told to write to; the usual one where that is not known."""
-    words = _split(choices.command)
-    return Path(words[words.index("--out") + 1] if "--out" in words[:-1] else "adv_report")
+    return Path(option_of(_split(choices.command), "--out") or "adv_report")
 
 
 def option_of(words: list[str], name: str) -> str | None:
@@ -172,36 +157,19 @@ def _split(command: str) -> list[str]:
         return []
 
 
-def _own_words(choices: ReportChoices) -> list[str] | None:
-    """What stands between ``adv-wrappers report`` and ``--out``; None where the report was not made by a command."""
-    words = _split(choices.command)
-    return words[2 : words.index("--out")] if words[:2] == ["adv-wrappers", "report"] and "--out" in words else None
-
-
 def _without_victim(words: list[str]) -> list[str]:
     """The words that name the environment alone: no victim, nothing that is for its file."""
-    found, skipped = list[str](), False
-    for word in words:
-        if not skipped and word not in ("--victim", "--stats", "--trust"):
-            found.append(word)
-        skipped = not skipped and word in ("--victim", "--stats")
-    return found
+    for name in ("--victim", "--stats"):
+        if name in words:
+            words = [*words[: words.index(name)], *words[words.index(name) + 2 :]]
+    return [word for word in words if word != "--trust"]
 
 
-def _free_names(beside: Path) -> tuple[Path, Path, Path, Path]:
-    """Names for an agent, its report, a comparison and the report of the agent before; none of which is there."""
+def _free_names(beside: Path) -> tuple[Path, Path, Path]:
+    """Names for an agent, its report and a comparison, none of which is there."""
     for number in itertools.count(1):
         name = "hardened" if number == 1 else f"hardened-{number}"
-        agent, after, page, before = (
-            beside / f"{name}{end}" for end in ("", "-report", "-comparison.html", "-begins-with")
-        )
-        if not any(os.path.lexists(path) for path in (agent, Path(f"{agent}.zip"), after, page, before)):
-            return agent, after, page, before
+        agent, file, after, page = (beside / f"{name}{end}" for end in ("", ".zip", "-report", "-comparison.html"))
+        if not any(map(os.path.lexists, (agent, file, after, page))):
+            return agent, after, page
     raise AssertionError
-
-
-def _price(training: AdvisedTraining) -> str:
-    """What the training takes, as far as it is known."""
-    if training.seconds is None:
-        return f"{STEPS:,} steps, and the command says after the first rollout how long they take"
-    return f"{STEPS:,} steps take about {duration(STEPS * training.seconds)} on this machine"

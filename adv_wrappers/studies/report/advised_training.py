@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
@@ -136,23 +135,20 @@ def _tried_beside(folder: Path, fingerprint: str) -> list[Tried]:
     """The trainings in the folders of a folder that began with an agent."""
     found = list[Tried]()
     for path in sorted(folder.glob("*/state.json"))[:_MOST_FOLDERS]:
-        with suppress(CardError):
+        with suppress(CardError, AttributeError, KeyError, TypeError):
             state = read_json(path)
-            about, result = (state.get(name) if state.get("kind") == "agent" else None for name in ("about", "result"))
-            if isinstance(about, Mapping) and about.get("victim") == fingerprint:
-                began = result.get("began_with") if isinstance(result, Mapping) else None
-                found += tried_in(about, state.get("record"), began, state.get("best", -1))
+            if state.get("kind") == "agent" and state["about"].get("victim") == fingerprint:
+                began = (state.get("result") or {}).get("began_with")
+                found += tried_in(state["about"], state.get("record"), began, state.get("best", -1))
     return found
 
 
 def _report_beside(folder: Path, fingerprint: str, environment: Environment, seed: int) -> str:
     """The folder, of those in a folder, with the report of an agent on the same episodes; "" where none has it."""
-    env = json_value(environment.described)
     for path in sorted(folder.glob(f"*/{CHOICES_FILE}"))[:_MOST_FOLDERS]:
-        with suppress(AdvWrappersError):
+        with suppress(AdvWrappersError, AttributeError, KeyError):
             known = read_choices(path.parent).identity or {}
-            agent = known.get("victim")
-            is_its = isinstance(agent, Mapping) and agent.get("fingerprint") == fingerprint
-            if is_its and (known.get("env"), known.get("seed")) == (env, seed):
+            same = (known.get("env"), known.get("seed")) == (json_value(environment.described), seed)
+            if same and known["victim"].get("fingerprint") == fingerprint:
                 return str(path.parent)
     return ""

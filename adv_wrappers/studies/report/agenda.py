@@ -11,9 +11,9 @@ import importlib.util
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -25,25 +25,24 @@ from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.checked import with_place
 from adv_wrappers.environments.environment import Environment
-from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.evaluation.applicable_attacks import BEAM, why_no_beam
 from adv_wrappers.evaluation.perturbed_samples import daylight_threats
-from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
 from adv_wrappers.studies.report.advised_training import advised_training, training_step_seconds
-from adv_wrappers.studies.report.choices import CertifiedReturn
-from adv_wrappers.studies.report.eps_search import NO_LOSS, EpsSweep, broken_eps, half_return, strongest_by_eps
+from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices
+from adv_wrappers.studies.report.eps_search import EpsSweep, broken_eps, half_return, strongest_by_eps
 from adv_wrappers.studies.report.film import write_film, write_stills
-from adv_wrappers.studies.report.folder import ReportFolder
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges
-from adv_wrappers.studies.report.trials import Trial, TrialPlayer, one_feature
-from adv_wrappers.studies.report.verdict import SOME_LOSS, is_whole
+from adv_wrappers.studies.report.trials import NO_LOSS, SOME_LOSS, Trial, TrialPlayer, one_feature
+from adv_wrappers.studies.report.verdict import is_whole
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
 
 Tell = Callable[[str], None]
+_Try = tuple[str, Budget | None, str | None]  # an attack, its budget, and when it acts
 
 # attacks on observations
 _CHEAP = ("fgsm", "max-diff:steps=1", "square:queries=20", "noise")  # the first that fits sweeps first
@@ -110,7 +109,8 @@ class Agenda:
         environment: how its environments are made.
         rows: what plays rows, the one without an attack already.
         ranges: what the agent sees.
-        folder: of the report, whose rows of an earlier call count.
+        before: what an earlier call chose.
+        swept: its rows on all features at all steps.
         num_envs: 1 where only one environment can be at a time.
         tell: called with a sentence, whenever something else begins.
 
@@ -128,23 +128,21 @@ class Agenda:
         environment: Environment,
         rows: TrialPlayer,
         ranges: ObservationRanges,
-        folder: ReportFolder,
+        before: ReportChoices,
+        swept: Sequence[Trial],
         num_envs: int | None,
         tell: Tell,
     ) -> None:
         self.victim, self.environment, self.rows, self.ranges = victim, environment, rows, ranges
-        self.folder, self.num_envs, self.tell = folder, num_envs, tell
+        self.path, self.seed, self.num_envs, self.tell = rows.out, rows.episodes.seed, num_envs, tell
         self.clean, self.deadline = rows.clean.mean_return, rows.deadline
-        self.sweep = self._sweep_of(ranges)
-        self.swept: list[Trial] = [*folder.swept]
+        self.sweep, self.swept = self._sweep_of(ranges), [*swept]
         self.not_tried, self.told_of = [*ranges.unfit], set[At]()
-        before = folder.before
         self.certificates, self.frames, self.film = [*before.certificates], before.frames, before.film
         self._let_go()
-        self.advised = advised_training(victim, environment, folder.path.parent, folder.seed)
+        self.advised = advised_training(victim, environment, self.path.parent, self.seed)
         if before.training.by == self.advised.by:
             self.advised = replace(self.advised, seconds=before.training.seconds)
-        self._no_search: str | None = ""  # why whole episodes cannot be searched; "" before that is known
 
     def play(self, between: Callable[[], None]) -> None:
         """Play everything, until the time is over; ``between`` is called after each section."""
@@ -183,15 +181,6 @@ class Agenda:
         """What is left where half of the return is lost, as far as is known."""
         return half_return(self.clean, (one.mean for one in self.strongest.values()))
 
-    def _halves(self, trial: Trial) -> bool:
-        """Whether a trial takes half of the return."""
-        half = self._half
-        return half < self.clean and trial.mean <= half
-
-    def _takes(self, mean: float, share: float = SOME_LOSS) -> bool:
-        """Whether what is left is less by more than a share of the return."""
-        return self.clean - mean > share * abs(self.clean)
-
     def _points(self) -> list[float]:
         """The eps of the sweep, those around which the return falls first."""
         half = self.focus or 1.0
@@ -202,42 +191,47 @@ class Agenda:
         made = (BEAM, "episode search", "learned", *_TRAINED)
         found = strongest_by_eps(one for one in self.swept if one.attack.partition(":")[0] not in made)
         eps, focus = self._focus(found), self.focus
-        if focus in found and self._takes(found[focus].mean):
+        if focus in found and found[focus].takes(SOME_LOSS):
             eps = focus
         assert eps is not None  # the sweep came first
         return found[eps].attack, eps
 
     # How rows are played.
 
+    def _begin(self, purpose: str) -> None:
+        """Say what is played from now on."""
+        self.rows.purpose = purpose
+        self.tell(purpose)
+
     def _until(self, share: float) -> Deadline:
         """The end of a share of the time that is left for rows."""
         return Deadline(share * max(self.deadline.left - self.rows.reserve, 0.0))
 
-    def _at(self, attack: str, why: str) -> Callable[[float], Trial]:
-        """A function that plays an attack at an eps, or returns what it left there before."""
+    def _at(self, attack: str, eps: float) -> Trial:
+        """What an attack leaves at an eps, which may be known."""
+        for trial in self.swept:
+            if (trial.attack, trial.eps) == (attack, eps):
+                return trial
+        self.swept.append(self.rows.play(attack, self.budget(eps)))
+        return self.swept[-1]
 
-        def play(eps: float) -> Trial:
-            before = next((one for one in self.swept if (one.attack, one.eps) == (attack, eps)), None)
-            if before is None:
-                before = self.rows.play(attack, self.budget(eps), why)
-                self.swept.append(before)
-            return before
-
-        return play
-
-    def _try(
-        self, attack: str, budget: Budget | None, why: str, when: str | None = None, at: At = None
-    ) -> Trial | None:
+    def _try(self, attack: str, budget: Budget | None, when: str | None = None, at: At = None) -> Trial | None:
         """Play a row; None where it does not fit into the time, or does not apply, which is noted."""
         trial = None
         try:
-            trial = self.rows.play(attack, budget, why, when, at=at)
+            trial = self.rows.play(attack, budget, when, at=at)
         except OutOfTime:
             return None
         except AdvWrappersError as error:
             self._note(f"{attack} does not apply: {error}")
         self.told_of.add(at)
         return trial
+
+    def _try_each(self, purpose: str, tries: Iterable[_Try]) -> None:
+        """Play some rows."""
+        self._begin(purpose)
+        for one in tries:
+            self._try(*one)
 
     def _note(self, why: str) -> None:
         """Say once what was not tried."""
@@ -264,13 +258,10 @@ class Agenda:
     def _sweep_part(self, part: ObservationRanges) -> None:
         """One row of noise, then the cheapest attack that aims at the agent; noise where that takes less than half."""
         own = part is self.ranges
-        where = "what the agent sees" if own else f"{part.words} alone"
-        self.tell(f"errors of {where}, from small to large")
+        self._begin(f"errors of {part.words}{'' if own else ' alone'}, from small to large")
         sweep, swept = (self.sweep, self.swept) if own else (self._sweep_of(part), list[Trial]())
         reasons = {attack: self.rows.fits(attack, Linf(sweep.start, part.scale), part.at) for attack in _CHEAP}
         fitting = [attack for attack, reason in reasons.items() if reason is None]
-        if not fitting and own:
-            raise ValueRangeError(f"no attack on observations can be aimed at this agent: {reasons[_CHEAP[-1]]}")
         if not fitting:
             self.told_of.add(part.at)
             self._note(f"Nothing was tried on {part.words}: {reasons[_CHEAP[0]]}")
@@ -280,7 +271,7 @@ class Agenda:
         def look(attack: str, eps: float) -> Trial:
             if swept:
                 until.check()
-            trial = self.rows.play(attack, Linf(eps, part.scale), f"errors of {where}", at=part.at)
+            trial = self.rows.play(attack, Linf(eps, part.scale), at=part.at)
             self.told_of.add(part.at)
             swept.append(trial)
             return trial
@@ -288,11 +279,9 @@ class Agenda:
         look(fitting[-1], sweep.start)
         for attack in dict.fromkeys((fitting[0], fitting[-1])):
             with contextlib.suppress(OutOfTime):
-                sweep.outwards(partial(look, attack))
+                self._over_eps(sweep, partial(look, attack), [], all=True)
             if broken_eps(self.clean, strongest_by_eps(swept)):
                 break
-        while not own and (eps := sweep.next_between(strongest_by_eps(swept))) is not None:
-            look(fitting[0], eps)
 
     def _strongest_first(self) -> None:
         """What is strongest for its price, each attack from the eps found so far down to where it takes less than half.
@@ -304,90 +293,78 @@ class Agenda:
         until = self._until(_STRONG_SHARE)
         if self._searchable():
             search = until.share(_FIRST_SHARE)
-            self.tell("a narrow search over whole episodes, from the eps found so far downwards")
+            self._begin("a narrow search over whole episodes, from the eps found so far downwards")
 
             def look(eps: float) -> Trial:
                 # it asks whether half is lost: an episode that has earned as much says no
-                trial = self._beam(self.budget(eps), search.share(_TRY_SHARE), below=self._half)
-                self.swept.append(trial)
-                return trial
+                self.swept.append(self._beam(self.budget(eps), search.share(_TRY_SHARE), below=self._half))
+                return self.swept[-1]
 
             self._downwards(look)
+        self.rows.purpose = "strong attacks"
         for attack, price in self._by_price(_STRONG, self.focus or 1.0):
             if price <= until.left:
                 self.tell(f"{attack}, from the eps found so far downwards, about {price:.1f} s each")
-                self._downwards(self._at(attack, "a strong attack"))
-        self._refine(self._at(self._best_attack()[0], "where the return halves"))
+                self._downwards(partial(self._at, attack))
 
     def _downwards(self, play: Callable[[float], Trial]) -> None:
-        """Play at the eps at which half is lost so far, then at smaller ones while half is lost, then between the two.
-
-        Ends where the time for it does.
-        """
-        eps = self.focus
+        """Play at ever smaller eps than that at which half is lost so far, while there is time."""
+        focus = self.focus
+        assert focus is not None  # the sweep came first
         with contextlib.suppress(OutOfTime):
-            if eps is not None and self._halves(self.strongest[eps]):
-                eps = self._below(eps) or eps
-            while eps is not None and self._halves(play(eps)):
-                eps = self._below(eps)
-        with contextlib.suppress(OutOfTime):
-            self._refine(play)
+            known = [replace(trial, eps=eps) for eps, trial in self.strongest.items() if eps >= focus]
+            if self.strongest[focus].mean > self._half or self._half >= self.clean:
+                known = [play(focus)]
+            self._over_eps(self.sweep, play, known, all=False)
 
-    def _below(self, eps: float) -> float | None:
-        """The next smaller eps of the ladder, or that was played; None below the ladder."""
-        return max((one for one in {*self.sweep.ladder, *self.strongest} if one < eps), default=None)
-
-    def _refine(self, play: Callable[[float], Trial]) -> None:
-        """Play between the eps around which the return halves."""
-        while (eps := self.sweep.next_between(self.strongest)) is not None:
-            play(eps)
+    def _over_eps(self, sweep: EpsSweep, play: Callable[[float], Trial], known: list[Trial], *, all: bool) -> None:
+        """Play an attack at one eps after another; ``all`` as for :meth:`EpsSweep.next`."""
+        while (eps := sweep.next(strongest_by_eps(known), all)) is not None:
+            known.append(play(eps))
 
     def _sweep_others(self, most: int | None = None) -> None:
         """Other attacks at the eps of the sweep, cheapest first; of so many eps at most."""
-        why = "another attack at the same eps"
         if not self.swept:
             return
+        self.rows.purpose = "another attack at the same eps"
         for attack, price in self._by_price(_OTHERS, self._points()[0]):
             played = {trial.eps for trial in self.swept if trial.attack == attack}
             left = [eps for eps in self._points()[:most] if eps not in played]
-            if not left:
-                continue
-            if not self.rows.has_time_for(price):
+            if left and not self.rows.has_time_for(price):
                 if not any(one.threat == attack for one in self.rows.left_out):
                     self.tell(f"{attack} does not fit, about {price:.0f} s each")
-                    self.rows.leave_out(attack, why, price * len(left))
-                continue
-            self.tell(f"{attack} at {len(left)} eps, about {price:.1f} s each")
-            for eps in left:
-                with contextlib.suppress(OutOfTime):
-                    self._at(attack, why)(eps)
-            with contextlib.suppress(OutOfTime):
-                self._refine(self._at(self._best_attack()[0], "where the return halves"))
+                    self.rows.leave_out(attack, price * len(left))
+            elif left:
+                self.tell(f"{attack} at {len(left)} eps, about {price:.1f} s each")
+                for eps in left:
+                    with contextlib.suppress(OutOfTime):
+                        self._at(attack, eps)
+                self._downwards(partial(self._at, self._best_attack()[0]))
 
     def _by_price(self, attacks: Sequence[str], eps: float) -> list[tuple[str, float]]:
         """Those attacks that can be aimed at the agent, with the seconds of a row, the cheapest first."""
-        some, prices = self.budget(eps), dict[str, float]()
+        prices = dict[str, float]()
         for attack in attacks:
-            if (reason := self.rows.fits(attack, some)) is None:
-                prices[attack] = self.rows.price(attack, some)
-            else:
-                self._note(f"{attack} does not apply: {reason}")
+            try:
+                prices[attack] = self.rows.price(attack, self.budget(eps))
+            except AdvWrappersError as error:
+                self._note(f"{attack} does not apply: {error}")
         return sorted(prices.items(), key=lambda item: (item[0] != "noise", item[1]))
 
     # Searches over whole episodes.
 
     def _searchable(self) -> bool:
-        """Whether whole episodes can be searched; why they cannot is noted."""
-        if self.rows.is_over:
-            return False
-        if self._no_search == "":
-            self._let_go()
-            self._no_search = why_no_beam(
-                self.victim, self.environment, self.budget(self.sweep.ladder[0]), self.ranges.at
-            )
-            if self._no_search is not None:
-                self._note(f"A search over whole episodes does not apply: {self._no_search}")
-        return self._no_search is None and _SEARCHED > 0
+        """Whether there is time to search whole episodes, and they can be searched."""
+        return not self.rows.is_over and self._why_no_search is None and _SEARCHED > 0
+
+    @cached_property
+    def _why_no_search(self) -> str | None:
+        """Why whole episodes cannot be searched, which is noted; or None."""
+        self._let_go()
+        why = why_no_beam(self.victim, self.environment, self.budget(self.sweep.ladder[0]), self.ranges.at)
+        if why is not None:
+            self._note(f"A search over whole episodes does not apply: {why}")
+        return why
 
     def _beam(
         self, budget: Linf, until: Deadline, part: str = "", *, wide: bool = False, below: float = math.inf
@@ -409,24 +386,23 @@ class Agenda:
         self._let_go()
         found = beam_search(
             self.victim, self.environment, None, count, episodes.seed, width, within=budget, at=self.ranges.at,
-            out=self.folder.path / f"beam-{eps:.4g}-width{width}{part}",
+            out=self.path / f"beam-{eps:.4g}-width{width}{part}",
             together=_TOGETHER, until=until, below=below, **({} if wide else _ASCENTS),
         )  # fmt: skip
-        trial = self.rows.play(found.threat, None, "what the search found", label=BEAM, episodes=len(found.seeds))
-        return replace(trial, eps=eps)
+        return replace(self.rows.play(found.threat, label=BEAM, episodes=len(found.seeds)), eps=eps)
 
     def _search(self) -> None:
         """Searches over whole episodes at their usual width, for a share of the time that is left."""
         if not self.swept or not self._searchable():
             return
-        self.tell("a search over whole episodes")
+        self._begin("a search over whole episodes")
         until = self._until(_SEARCH_SHARE)
         for eps in self._points()[:_SEARCHED]:
             began = time.monotonic()
             with contextlib.suppress(OutOfTime):
                 self.swept.append(self._beam(self.budget(eps), until, wide=True))
             if until.passed:
-                self.rows.leave_out(BEAM, "a search over whole episodes", 2 * (time.monotonic() - began) + 60)
+                self.rows.leave_out(BEAM, 2 * (time.monotonic() - began) + 60)
                 return
 
     # Parts of the observations, of an episode, and few of its steps.
@@ -440,63 +416,54 @@ class Agenda:
     def _changed_choices(self, part: ObservationRanges) -> None:
         """Other values of what has no distances, from one entry to all, at some of the steps and at all of them."""
         assert part.choices is not None
-        self.tell(f"other values of {part.words}")
-        why, count = "other values of the observation", len(part.choices)
-        counts = [Valid()] if count == 1 else [*(L0(k) for k in (1, 2, 4, 8) if k < count), Valid()]
+        self._begin(f"other values of {part.words}")
+        counts = [*(L0(k) for k in (1, 2, 4, 8) if k < len(part.choices)), Valid()]
         attacks = [attack for attack in _CHANGES if self.victim.kind == "q" or not attack.endswith("loss=q")]
-        tried = [self._try(attack, budget, why, at=part.at) for attack in attacks for budget in counts]
+        tried = [self._try(attack, budget, at=part.at) for attack in attacks for budget in counts]
         worst = min(filter(None, tried), key=lambda trial: trial.mean, default=None)
-        if worst is None or not self._takes(worst.mean, NO_LOSS):
-            return
-        for when in (*(f"bernoulli({rate})" for rate in _RATES), *self._few_steps(), *self._windows()):
-            self._try(worst.attack, Valid(), why, when, part.at)
+        if worst is not None and worst.takes(NO_LOSS):
+            for when in (*(f"bernoulli({rate})" for rate in _RATES), *self._timings()):
+                self._try(worst.attack, Valid(), when, part.at)
 
     def _single_features(self) -> None:
         """Errors in one feature alone: of the size at which half is lost, or larger ones where these take nothing."""
-        scale, names, why = self.ranges.scale, self.ranges.names, "errors in single features"
-        if scale is None or names is None or self.focus is None:
+        scale, focus = self.ranges.scale, self.focus
+        if scale is None or focus is None:
             return
-        changing = [i for i in range(len(names)) if scale[i] > 0]
+        changing = [i for i, unit in enumerate(scale) if unit > 0]
         if len(changing) > _MOST_FEATURES:
             self._note(f"Of {len(changing)} features the first {_MOST_FEATURES} were tried alone.")
         attack, _ = self._best_attack()
-        sizes = [self.focus, *(eps for eps in _LARGE if eps > self.focus)]
-        least = dict[int, float]()  # by feature, what was left at the least
-        for eps in sizes:
-            self.tell(f"{why}, by {attack}, at eps {eps:.3g}")
+        trials = dict[int, Trial]()  # by feature, the worst
+        for eps in [focus, *(eps for eps in _LARGE if eps > focus)]:
+            self._begin(f"errors in single features, by {attack}, at eps {eps:.3g}")
             for i in changing[:_MOST_FEATURES]:
-                if (trial := self._try(attack, one_feature(self.budget(eps), i, scale), why)) is not None:
-                    least[i] = min(trial.mean, least.get(i, trial.mean))
-            if least and self._takes(min(least.values())):
+                if (trial := self._try(attack, one_feature(self.budget(eps), i, scale))) is not None:
+                    trials[i] = min(trial, trials.get(i, trial), key=lambda one: one.mean)
+            if any(trial.takes(SOME_LOSS) for trial in trials.values()):
                 break
         if not self._searchable():
             return
         # the same by searches at the last of these sizes, what hurts most first
-        self.tell(f"{why}, by a narrow search over whole episodes")
+        self._begin("errors in single features, by a narrow search over whole episodes")
         until = self._until(_FEATURES_SHARE)
-        for i in sorted(least, key=lambda i: least[i]):
+        for i in sorted(trials, key=lambda i: trials[i].mean):
             with contextlib.suppress(OutOfTime):
                 self._beam(one_feature(self.budget(eps), i, scale), until.share(_TRY_SHARE), f"-feature{i}")
 
-    def _windows(self) -> list[str]:
-        """Timings of the parts of an episode; none of a short one."""
+    def _timings(self) -> list[str]:
+        """Timings of few steps, and of the parts of an episode; none of a short one."""
         length = round(self.rows.clean.mean_length)
         edges = [length * i // _WINDOWS for i in range(_WINDOWS + 1)] if length >= 2 * _WINDOWS else []
-        return [f"window({start},{end})" for start, end in itertools.pairwise(edges)]
-
-    def _few_steps(self) -> list[str]:
-        """Timings of few steps, fewer than an episode has."""
-        return [f"atmost({count})" for count in _FEW if count < self.rows.clean.mean_length]
+        windows = [f"window({start},{end})" for start, end in itertools.pairwise(edges)]
+        return [*windows, *(f"atmost({count})" for count in _FEW if count < length)]
 
     def _some_steps(self) -> None:
         """The strongest attack in parts of an episode, and in few of its steps."""
-        if not self.swept:
-            return
-        attack, eps = self._best_attack()
-        self.tell("parts of an episode, and few perturbations")
-        for when in (*self._windows(), *self._few_steps()):
-            why = "few perturbations" if when.startswith("atmost") else "a part of the episode alone"
-            self._try(attack, self.budget(eps), why, when)
+        if self.swept:
+            attack, eps = self._best_attack()
+            tries = ((attack, self.budget(eps), when) for when in self._timings())
+            self._try_each("parts of an episode, and few perturbations", tries)
 
     # What fails without an attack on observations.
 
@@ -504,88 +471,72 @@ class Agenda:
         images = [part for part in (self.ranges, *self.ranges.others) if part.image]
         if not images:
             return
-        self.tell("changes of images: brightness, blur, rotation, shift, JPEG, perspective")
-        for image, threat in itertools.product(images, daylight_threats(self.environment.name)):
-            self._try(threat, None, "a change of the image", at=image.at)
+        self._begin("changes of images: brightness, blur, rotation, shift, JPEG, perspective")
+        threats = daylight_threats(self.environment.name)
+        for image, threat in itertools.product(images, threats):
+            self._try(threat, None, at=image.at)
         if not self.swept:
             return
         # pictures of one step under some of the threats, and a short film under the strongest
         attack, eps = self._best_attack()
         strongest = parse_threat(attack, within=self.budget(eps), at=self.ranges.at)
-        made = (self.folder.path, self.victim, self.environment)
+        made = (self.path, self.victim, self.environment)
         self._let_go()
         with contextlib.suppress(AdvWrappersError):
             if not self.frames:
-                threats = [strongest, *daylight_threats(self.environment.name)[:2]]
-                self.frames = write_stills(*made, threats, self.folder.seed)
+                self.frames = write_stills(*made, [strongest, *threats[:2]], self.seed)
             if self.film is None:
-                self.film = write_film(*made, strongest, self.folder.seed, self._until(1.0))
+                self.film = write_film(*made, strongest, self.seed, self._until(1.0))
 
     def _actions(self) -> None:
-        self.tell("actions")
         space, tries = self.victim.action_space, list[tuple[Linf | None, str | None]]()
         if not isinstance(space, spaces.Box):
             tries = [(None, f"bernoulli({p})") for p in (0.05, 0.2)]
         elif np.isfinite(width := float(np.min(np.asarray(space.high, np.float64) - space.low))):
             tries = [(Linf(share * width / 2), None) for share in (0.1, 0.3)]
-        for attack, (budget, when) in itertools.product(("action-noise", "worst-action"), tries):
-            self._try(attack, budget, "errors of actions", when)
+        self._try_each("actions", ((attack, *one) for attack in ("action-noise", "worst-action") for one in tries))
 
     def _faults(self) -> None:
         """Sensors and channels that fail: off by the size at which half of the return is lost, stuck, late or lost."""
-        names, tries = self.ranges.names or (), list[tuple[str, Linf | None]]()
+        names, tries = self.ranges.names or (), list[_Try]()
         if self.focus is not None:
             half, budget = max(round(self.rows.clean.mean_length) // 2, 1), self.budget(self.focus)
-            tries = [("sensor-bias", budget), (f"sensor-drift:steps={half}", budget)]
+            tries = [("sensor-bias", budget, None), (f"sensor-drift:steps={half}", budget, None)]
         elif not self.ranges.choices:
             return
-        self.tell("faults of sensors and channels")
         stuck = [f"stuck-sensor:features={i}" for i in range(len(names))] if len(names) <= _MOST_STUCK else []
         stuck = ["stuck-sensor"] if len(names) == 1 else stuck
-        tries += [(text, None) for text in (*stuck, *(_CHANNEL if self.ranges.choices else _FAULTS))]
-        for text, within in tries:
-            self._try(text, within, "faults of sensors and channels")
+        tries += [(text, None, None) for text in (*stuck, *(_CHANNEL if self.ranges.choices else _FAULTS))]
+        self._try_each("faults of sensors and channels", tries)
 
     def _dynamics(self) -> None:
         """Another body and another world, from the first step on: each kind of parameter smaller and larger."""
-        self.tell("another body, another world")
         try:
             with contextlib.closing(self.environment.make_one()) as env:
                 groups = {name.partition(".")[0] for name in dynamics_beneath(env).names}
         except SpaceError as error:
             self._note(f"Its body and its world were left as they are: {error}.")
             return
-        for group, factors in _DYNAMICS.items():
-            for factor in factors if group in groups else ():
-                self._try(f"fixed-dynamics:values={factor:g},at={group}", None, "changes of body and world")
+        changes = [(group, factor) for group, factors in _DYNAMICS.items() for factor in factors if group in groups]
+        tries = [(f"fixed-dynamics:values={factor:g},at={group}", None, None) for group, factor in changes]
+        self._try_each("another body, another world", tries)
 
     # What stands beside the rows, and adversaries that are trained.
 
     def _certify(self) -> None:
         """What is proved, from far below the smallest eps of the sweep on, until something may be lost."""
-        share, why = self._until(_CERTIFIED_SHARE), ""
-        if self.certificates or (share.passed and not self.ranges.image):
-            return
+        share = self._until(_CERTIFIED_SHARE)
         if self.ranges.image:
-            why = "certificates of agents that see images take longer: adv-wrappers certify"
-        elif self.ranges.choices or self.ranges.at is not None:
-            why = "certificates are of agents that see one Box."
-        elif lowest_return(self.environment) is None:
-            why = (
-                "how low a return can be is not known of this environment. Where you know it, give it to "
-                "adv-wrappers certify as --least-reward or --least-return."
-            )
-        if why:
-            self._note(f"Nothing is certified: {why}")
-        if why or not self.swept:
+            self._note("Nothing is certified: of agents that see images it takes longer: adv-wrappers certify")
+        if self.ranges.image or self.certificates or share.passed or not self.swept:
             return
-        self.tell("what can be proved")
+        self._begin("what can be proved")
         eps, count = min(self.strongest) / _CERTIFIED_BELOW, min(self.rows.episodes.count, 3)
         for _ in range(_CERTIFICATES):
             eps = float(f"{eps:.2g}")
             try:
                 found = certify(
-                    self.victim, self.environment, within=self.budget(eps), episodes=count, seed=self.folder.seed,
+                    self.victim, self.environment, within=self.budget(eps), episodes=count, seed=self.seed,
                     budget_s=max(share.left / _CERTIFICATES / count, 0.1),
                 )  # fmt: skip
             except AdvWrappersError as error:
@@ -603,15 +554,13 @@ class Agenda:
     def _price_of_hardening(self) -> None:
         """What a step of the training takes that will be advised, where the agent loses something."""
         focus, advised = self.focus, self.advised
-        if focus is None or not self._takes(self.strongest[focus].mean, NO_LOSS):
-            return
         until = Deadline(min(_PRICE_SECONDS, _PRICE_SHARE * self.deadline.left))
-        if advised.by and advised.seconds is None and self.victim.ref is not None and until.left >= _LEAST_PRICE:
+        if focus is None or not self.strongest[focus].takes(NO_LOSS) or until.left < _LEAST_PRICE:
+            return
+        if advised.by and advised.seconds is None and self.victim.ref is not None:
             self.tell(f"what a training against this takes ({advised.by})")
-            seconds = training_step_seconds(
-                advised.by, self.victim, self.environment, self.budget(focus), until, self.num_envs
-            )
-            self.advised = replace(advised, seconds=seconds)
+            made = (self.victim, self.environment, self.budget(focus), until, self.num_envs)
+            self.advised = replace(advised, seconds=training_step_seconds(advised.by, *made))
 
     def _train(self) -> None:
         """An adversary that is trained in the time that is left, after a short one that tells how long a step takes."""
@@ -621,34 +570,33 @@ class Agenda:
         if self.num_envs == 1:
             self._note("No adversary is trained: that takes more than one environment at a time.")
             return
-        why, budget, began = "an adversary that is trained", self.budget(focus), time.monotonic()
+        self._begin("an adversary that is trained")
+        budget, began = self.budget(focus), time.monotonic()
         kind = "pa-ad" if self.victim.differentiable else "sa-rl"
         try:
             if self.deadline.left >= _LEAST_TRAINING and importlib.util.find_spec("stable_baselines3") is not None:
-                self.tell(f"an adversary ({kind}) is trained in the time that is left")
                 self._trained(kind, _SAMPLE_STEPS, budget)
                 each = (time.monotonic() - began) / _SAMPLE_STEPS
                 times = max(int(_TRAINING_SHARE**2 * self.deadline.left / each // _SAMPLE_STEPS), 2)
-                self.tell(f"{_SAMPLE_STEPS * times:,} steps of it")
+                self.tell(f"{_SAMPLE_STEPS * times:,} steps of {kind}")
                 threat = self._trained(kind, _SAMPLE_STEPS * times, budget)
-                self.swept.append(replace(self.rows.play(threat, None, why, label=kind), eps=focus))
+                self.swept.append(replace(self.rows.play(threat, label=kind), eps=focus))
                 return
         except OutOfTime:
             pass
-        except AdvWrappersError as error:
-            self._note(f"No adversary ({kind}) was trained to the end: {error}")
         except Exception as error:  # whatever so many environments of a user raise; what was played is kept
-            self._note(f"No adversary ({kind}) was trained to the end: {with_place(error)}")
-        self.rows.leave_out("pa-ad", why, 2 * _LEAST_TRAINING + _USUAL_STEPS * 4 * self.ranges.seconds)
+            why = error if isinstance(error, AdvWrappersError) else with_place(error)
+            self._note(f"No adversary ({kind}) was trained to the end: {why}")
+        self.rows.leave_out("pa-ad", 2 * _LEAST_TRAINING + _USUAL_STEPS * 4 * self.ranges.seconds)
 
     def _trained(self, kind: str, steps: int, budget: Linf) -> ThreatModel:
         """An adversary after some steps of training; :class:`OutOfTime` where it takes most of the time."""
         from adv_wrappers.training.adversary import train_adversary
 
-        until, seed = self.deadline.share(_TRAINING_SHARE), self.folder.seed + 1
+        until, seed = self.deadline.share(_TRAINING_SHARE), self.seed + 1
         found = train_adversary(
             kind, self.environment, self.victim, steps=steps, within=budget, checks=1 if steps == _SAMPLE_STEPS else 5,
-            episodes=min(self.rows.episodes.count, 10), seed=seed, out=self.folder.path / f"{kind}-{steps}-seed{seed}",
+            episodes=min(self.rows.episodes.count, 10), seed=seed, out=self.path / f"{kind}-{steps}-seed{seed}",
             num_envs=self.num_envs, progress=until.check, on_episode=until.check,
         )  # fmt: skip
         return ThreatModel("observation", found, budget)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adv_wrappers.errors import OutputError
 from adv_wrappers.evaluation.confidence_intervals import MeanWithInterval
+from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.studies.report.charts import LineChart, Table, eps_text
 from adv_wrappers.utils.files import probe_file
 
@@ -29,7 +30,7 @@ GENERATOR = "adv_wrappers report"  # of the meta tag by which a page is known as
 LARGEST_PICTURES = 2_000_000  # bytes of a page's pictures
 PICTURES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg"}
 FILMS = {**PICTURES, ".mp4": "video/mp4"}
-DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+DASH = "\N{EN DASH}"
 
 
 class Paragraph(NamedTuple):
@@ -90,32 +91,14 @@ class Section(NamedTuple):
     parts: Sequence[Part]
 
 
-class Figures:
-    """How returns that belong together are written: all with as many decimals, so that columns of them align.
-
-    Args:
-        returns: of which the largest decides.
-    """
-
-    def __init__(self, returns: Sequence[float]) -> None:
-        largest = max(map(abs, returns), default=0.0)
-        self._decimals = 0 if largest >= 10_000 else 1 if largest >= 20 else 2 if largest >= 1 else 4
-
-    def number(self, value: float | None) -> str:
-        """A return; a dash where there is none."""
-        if value is None:
-            return DASH
-        text = f"{value:.{self._decimals}f}"
-        return (_MINUS + text[1:] if text.startswith("-") else text) if float(text) else text.removeprefix("-")
-
-    def cell(self, value: float | None, form: str) -> str:
-        """A number of a column of a form (:class:`.Column`)."""
-        if value is None or form == "return":
-            return self.number(value)
-        if form == "signed":
-            text = self.number(value)
-            return text if value < 0 or not float(text) else f"+{text}"
-        return f"{100 * value:.0f}%" if form == "share" else eps_text(value) if form == "eps" else f"{value:.4g}"
+def cell_text(value: float | None, form: str = "return") -> str:
+    """A number of a column of a form (:class:`.Column`); a dash where there is none."""
+    if value is None:
+        return DASH
+    if form in ("share", "eps"):
+        return f"{100 * value:.0f}%" if form == "share" else eps_text(value)
+    text = number_text(value + 0.0)  # which is never -0
+    return ("+" if form == "signed" and value > 0 else "") + text.replace("-", "\N{MINUS SIGN}")
 
 
 class Headline(NamedTuple):
@@ -123,13 +106,11 @@ class Headline(NamedTuple):
 
     Attributes:
         mean, of: it, and what it is without an attack.
-        left: the share of what can be lost that is left, 0 to 1; None where that is not known.
         about: what it is the mean of.
     """
 
     mean: float
     of: float
-    left: float | None
     about: str
 
 
@@ -142,7 +123,6 @@ class Article:
         what: it is.
         title, about: its name, and what stands beside that.
         sentence: what it says first.
-        figures: how its returns are written.
         headline: its number, or a small table in place of one, or None.
         facts: names and values below the sentence.
         sections: those that have something in them.
@@ -155,7 +135,6 @@ class Article:
     title: str
     about: str
     sentence: str
-    figures: Figures
     headline: Headline | Table | None
     facts: Mapping[str, str]
     sections: Sequence[Section]
@@ -202,6 +181,7 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["cell"] = cell_text
     environment.filters["breakable"] = lambda text: Markup("<wbr>").join(
         re.split(r"(?<=[,:])(?=[\w-]+=)|(?<=[/;])", str(text))
     )

@@ -133,7 +133,6 @@ class ReportChoices:
         features: of the observations, in their order; None for images.
         scale: what an eps is multiplied by, a feature; None is one for all.
         unit: the unit of an eps, in words.
-        halving_eps: the radius at which half of the return is lost, between two that were played; or None.
         reasons: why the budgets were chosen, in sentences.
         certificates: certified returns, by eps.
         untried: attacks that there was no time for.
@@ -155,7 +154,6 @@ class ReportChoices:
     features: tuple[FeatureSpread, ...] | None = None
     scale: tuple[float, ...] | None = None
     unit: str = ""
-    halving_eps: float | None = None
     reasons: tuple[str, ...] = ()
     certificates: tuple[CertifiedReturn, ...] = ()
     untried: tuple[Untried, ...] = ()
@@ -190,7 +188,8 @@ def read_choices(folder: Path) -> ReportChoices:
     with decoding(path, ValueRangeError):
         if (found := data.pop("schema", SCHEMA)) != SCHEMA:
             raise ValueRangeError(f"it has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it")
-        data.pop("eps", None)  # which other releases repeated here; the rows have them
+        for name in ("eps", "halving_eps"):  # which other releases repeated here; the rows have them
+            data.pop(name, None)
         choices: ReportChoices = value_of(ReportChoices, data)
         _place(choices, "film", folder.resolve())
         for frame in choices.frames:

@@ -18,7 +18,7 @@ from adv_wrappers.environments.environment import MakeEnv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.confidence_intervals import MeanWithInterval, caveat, footnotes, paired_difference, summary
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.studies.report.agent_article import figures_of, line_of, mean_limits, protocol_of
+from adv_wrappers.studies.report.agent_article import line_of, mean_limits, protocol_of
 from adv_wrappers.studies.report.article import (
     Article,
     Details,
@@ -31,13 +31,11 @@ from adv_wrappers.studies.report.article import (
     render,
 )
 from adv_wrappers.studies.report.charts import Column, LineChart, Table, TableLine, Tone, eps_text, limits_of
-from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.missing_rows import Agents, key_of, play_missing_rows
 from adv_wrappers.studies.report.sections import (
     AgentSections,
     AttackRow,
     StoredReports,
-    feature_name,
     read_reports,
     sorted_report,
 )
@@ -165,15 +163,8 @@ def _of_episodes(agent: AgentSections, count: int) -> AgentSections:
 
 
 def _labels(a: AgentSections, b: AgentSections) -> Labels:
-    """What tells the two apart: their names, their weights, or the release that played them."""
-    if a.victim != b.victim:
-        return a.victim, b.victim
-    weights = [str(one.report.victim.get("fingerprint") or "")[:8] for one in (a, b)]
-    releases = [str(one.report.versions.get("adv_wrappers", "")) for one in (a, b)]
-    for what, (one, other) in {"weights": weights, "adv_wrappers": releases}.items():
-        if one != other:
-            return f"{a.victim}, {what} {one}", f"{b.victim}, {what} {other}"
-    return f"{a.victim}, first", f"{b.victim}, second"
+    """What tells the two apart: their names, or which of them is meant."""
+    return (a.victim, b.victim) if a.victim != b.victim else (f"{a.victim}, first", f"{b.victim}, second")
 
 
 def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
@@ -188,16 +179,14 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
             f"an attack could be compared"
         )
     # both with the same rows in the same order, so that they are sorted alike
-    both = [
-        sorted_report(replace(agent.report, threats=tuple(row.row for row in rows)), ReportChoices())
-        for agent, rows in zip(agents, zip(*pairs, strict=True), strict=True)
-    ]
-    strongest = [dict(one.sweeps[0].strongest) if one.sweeps else {} for one in both]
+    strongest = list[Mapping[float, AttackRow]]()
+    for agent, rows in zip(agents, zip(*pairs, strict=True), strict=True):
+        both = sorted_report(replace(agent.report, threats=tuple(row.row for row in rows)))
+        strongest.append(both.sweeps[0].strongest if both.sweeps else {})
     by_eps = {eps: (row, strongest[1][eps]) for eps, row in strongest[0].items() if eps in strongest[1]}
     sides = [_difference(*pair).side for pair in pairs[1:]]
-    own_units = _other_units(agents, labels)
-    unit = " of either one's own ranges" if own_units else ""
-    said = _at_advised_eps(first, by_eps, labels, unit) or _widest_difference(by_eps, labels, unit)
+    scales = {agent.choices.scale for agent in agents} - {None}
+    own_units = ["An eps is a share of each agent's own ranges, which differ."] if len(scales) > 1 else []
     sections: dict[tuple[str, str], list[Part]] = {
         ("sweep", "Return over eps"): _sweep(by_eps, labels),
         ("difference", "Difference under each attack"): _table(pairs, labels),
@@ -211,8 +200,7 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
         "Comparison of two robustness reports",
         labels[1],
         f"against {labels[0]} in {first.environment}",
-        f"{said} Without an attack the means are {_kept(*pairs[0], labels)}.",
-        figures_of([*first.rows, *second.rows]),
+        f"{_under_attack(first, by_eps, labels)}Without an attack the means are {_kept(*pairs[0], labels)}.",
         Table("Without an attack", "agent", [Column("without an attack")], means),
         {
             "Attacks of both": str(len(pairs) - 1),
@@ -229,67 +217,35 @@ def _difference(one: AttackRow, other: AttackRow) -> MeanWithInterval:
     return paired_difference(other.row.returns, one.row.returns, one.known)
 
 
-# What is said first.
-
-
-def _at_advised_eps(
-    first: AgentSections, by_eps: dict[float, tuple[AttackRow, AttackRow]], labels: Labels, unit: str
-) -> str:
-    """What either keeps at the eps that the first one's advice is about, or the nearest; "" where none was chosen."""
-    advised = (error_to_withstand(first) or (None,))[0] if first.choices.played else None
-    common = [eps for eps in by_eps if eps]
-    if advised is None or not common:
+def _under_attack(first: AgentSections, by_eps: Mapping[float, tuple[AttackRow, AttackRow]], labels: Labels) -> str:
+    """What either keeps at the eps of the first one's advice, or the nearest; else where they differ most; or ""."""
+    common = {eps: _difference(*rows) for eps, rows in by_eps.items() if eps}
+    if not common:
         return ""
-    eps = min(common, key=lambda eps: abs(math.log(eps / advised)))
-    about = f"that of the advice on {labels[0]}"
-    about = about if eps == advised else f"the nearest to {eps_text(advised)}, {about}"
-    return f"At eps {eps_text(eps)}{unit}, {about}, the strongest attack leaves {_kept(*by_eps[eps], labels)}."
-
-
-def _widest_difference(by_eps: dict[float, tuple[AttackRow, AttackRow]], labels: Labels, unit: str) -> str:
-    """Where the two differ most under the strongest of the attacks that both were played under."""
-    found = [(eps, _difference(*rows)) for eps, rows in by_eps.items() if eps]
-    told_apart = [(eps, mean) for eps, mean in found if mean.side]
-    if not told_apart:
-        return f"No eps tells {labels[0]} and {labels[1]} apart on these episodes."
-    eps, mean = max(told_apart, key=lambda one: abs(one[1].mean))
-    better, worse = (labels[1], labels[0]) if mean.mean > 0 else labels
-    why = f": {mean.caveat}" if mean.caveat else ""
-    more = f"{number_text(abs(mean.mean))} more than {worse} ({_ends(mean)}{why})"
-    return f"The strongest attack at eps {eps_text(eps)}{unit} leaves {better} {more}."
-
-
-def _other_units(agents: Agents, labels: Labels) -> list[str]:
-    """That an eps is another error for either agent, and by how much; nothing where it is the same."""
-    one, other = (agent.choices.scale for agent in agents)
-    if one is None or other is None or one == other or len(one) != len(other):
-        return []
-    i = max(range(len(one)), key=lambda i: abs(math.log(max(one[i], 1e-12) / max(other[i], 1e-12))))
-    ranges = f"{eps_text(one[i])} of {labels[0]} and {eps_text(other[i])} of {labels[1]}"
-    return [
-        "The same eps is another error for either, a share of its own ranges, which differ most in "
-        f"{feature_name(i, agents[0].choices.features)}: {ranges}."
-    ]
+    advised = (error_to_withstand(first) or (None,))[0] if first.choices.played else None
+    if advised is None:
+        eps, why = max(common, key=lambda eps: (common[eps].side != 0, abs(common[eps].mean))), "where they differ most"
+    else:
+        eps = min(common, key=lambda eps: abs(math.log(eps / advised)))
+        nearest = "" if eps == advised else f"the nearest to {eps_text(advised)}, "
+        why = f"{nearest}that of the advice on {labels[0]}"
+    return f"At eps {eps_text(eps)}, {why}, the strongest attack leaves {_kept(*by_eps[eps], labels)}. "
 
 
 def _kept(one: AttackRow, other: AttackRow, labels: Labels) -> str:
     """Two means in words, and their difference, as far as the episodes tell them apart."""
     difference, apart = _difference(one, other), "which these episodes do not tell apart"
     if difference.side:
-        apart = f"{number_text(abs(difference.mean))} {'more' if difference.mean > 0 else 'less'} ({_ends(difference)})"
+        low, high = number_text(difference.low), number_text(difference.high)
+        interval = "too few or too alike for an interval" if difference.caveat else f"95% interval {low} to {high}"
+        apart = f"a difference of {number_text(difference.mean)} ({interval})"
     return f"{number_text(other.mean)} of {labels[1]} and {number_text(one.mean)} of {labels[0]}, {apart}"
-
-
-def _ends(difference: MeanWithInterval) -> str:
-    """The interval of a difference that does not hold zero, without its sign."""
-    low, high = (number_text(end) for end in sorted((abs(difference.low), abs(difference.high))))
-    return f"{low} to {high}, no interval of 95%" if difference.caveat else f"95% interval {low} to {high}"
 
 
 # The sections.
 
 
-def _sweep(by_eps: dict[float, tuple[AttackRow, AttackRow]], labels: Labels) -> list[Part]:
+def _sweep(by_eps: Mapping[float, tuple[AttackRow, AttackRow]], labels: Labels) -> list[Part]:
     """Return over the radius of two agents under the strongest of the same attacks, with intervals."""
     if len(by_eps) < 3:
         return []

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from adv_wrappers.studies.report.trials import Trial
+from adv_wrappers.studies.report.trials import NO_LOSS, Trial
 
 T = TypeVar("T", bound=Trial)
-NO_LOSS = 0.02  # of the clean return, below which an eps counts as changing nothing
 _CLOSE = 1.2  # the ratio of two eps between which the return halves, at which the search ends
 _LADDER = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the range of every feature
 _GREY = (1, 2, 4, 8, 16, 32, 64)  # of 255 grey levels
@@ -65,30 +64,26 @@ class EpsSweep:
         self.ladder = tuple(eps for eps in ladder if eps >= least) or (1.0,)
         self.start = min((eps for eps in self.ladder if eps >= start), default=self.ladder[-1])
 
-    def outwards(self, play: Callable[[float], Trial]) -> list[Trial]:
-        """Play the ladder from its middle up until enough is lost, and down until nothing is.
-
-        That is half of returns that are not negative; else as much as there seems to be, which half is counted from.
+    def next(self, known: Mapping[float, Trial], all: bool) -> float | None:
+        """The next eps: up the ladder until half is lost, then down, then between the two around which it halves.
 
         Args:
-            play: plays a row at an eps.
-        """
-        middle = self.ladder.index(self.start)
-        trials = [play(self.ladder[middle])]
-        for eps in self.ladder[middle + 1 :]:
-            if self._is_broken(trials):
-                break
-            trials.append(play(eps))
-        for eps in reversed(self.ladder[:middle]):
-            if self.loses_nothing(min(trials, key=lambda t: t.eps or 0.0)):
-                break
-            trials.append(play(eps))
-        return sorted(trials, key=lambda t: t.eps or 0.0)
+            known: by eps, in rising order, the strongest trial up to there.
+            all: whether it goes down until nothing is lost, or until less than half is.
 
-    def next_between(self, strongest: Mapping[float, Trial]) -> float | None:
-        """The next eps at which to look for where the return halves; None where that is known closely enough."""
-        half = half_return(self.clean, (t.mean for t in strongest.values()))
-        below, above = bracket(strongest, half)
+        Returns:
+            None where nothing more is to be found.
+        """
+        if not known:
+            return self.start
+        half = half_return(self.clean, (trial.mean for trial in known.values()))
+        below, above = bracket(known, half)
+        larger = [eps for eps in self.ladder if eps > max(known)]
+        smaller = [eps for eps in self.ladder if eps < min(known)]
+        if larger and not self._is_broken([*known.values()]):
+            return larger[0]
+        if smaller and (not self.loses_nothing(known[min(known)]) if all else below is None):
+            return smaller[-1]
         if above is None or half >= self.clean:  # nothing was lost, as of a return that is 0 or the least without it
             return None
         if below is None:
@@ -103,16 +98,14 @@ class EpsSweep:
 
     def loses_nothing(self, trial: Trial) -> bool:
         """Whether a row is as good as the clean one."""
-        changed = trial.row.action_change
-        return changed == 0 or self.clean - trial.mean <= NO_LOSS * abs(self.clean)
+        return trial.row.action_change == 0 or not trial.takes(NO_LOSS)
 
-    def _is_broken(self, trials: list[Trial]) -> bool:
+    def _is_broken(self, trials: Sequence[Trial]) -> bool:
         """Whether half is lost, and of negative returns no more at the largest eps than at the one before it."""
-        lost = self.clean - trials[-1].mean
-        if lost < 0.5 * abs(self.clean):
+        if not trials[-1].takes(0.5):
             return False
         known = self.clean > 0 and trials[-1].mean >= 0  # what half is
-        return known or (len(trials) > 1 and trials[-1].mean >= trials[-2].mean - 0.05 * lost)
+        return known or (len(trials) > 1 and trials[-1].mean >= trials[-2].mean - 0.05 * trials[-1].lost)
 
 
 def bracket(strongest: Mapping[float, Trial], half: float) -> tuple[float | None, float | None]:
@@ -128,15 +121,3 @@ def broken_eps(clean: float, strongest: Mapping[float, Trial]) -> float | None:
     """The least eps at which half of the return is lost; None where it is not, or there is nothing to lose."""
     half = half_return(clean, (trial.mean for trial in strongest.values()))
     return bracket(strongest, half)[1] if half < clean else None
-
-
-def halving_eps(clean: float, strongest: Mapping[float, Trial]) -> float | None:
-    """The eps at which the strongest attack leaves half the return, on the line between two rows, or None."""
-    above = broken_eps(clean, strongest)
-    half = half_return(clean, (trial.mean for trial in strongest.values()))
-    below, _ = bracket(strongest, half)
-    if above is None or below is None:
-        return above
-    high, low = strongest[below].mean, strongest[above].mean
-    share = (high - half) / max(high - low, 1e-12)
-    return math.exp(math.log(below) + share * (math.log(above) - math.log(below)))

@@ -72,19 +72,10 @@ def write_film(
     Raises:
         AdvWrappersError: one of its kinds, for observations that are no images and a threat that does not fit.
     """
-    frames = list[Image.Image]()
     with closing(environment.make_one()) as env, one_thread():
         view = AttackView(wrap(env, threat, victim=victim), size=_SIZE)
-        runner = PolicyRunner(victim, 1)
-        obs, _ = view.reset(seed=seed)
-        runner.reset(None, [seed])
-        for step in range(_FIRST + _STEPS):
-            if step >= _FIRST:
-                frames.append(Image.fromarray(view.render()))
-            obs, _, terminated, truncated, _ = view.step(runner.act_one(obs))
-            if terminated or truncated or deadline.passed:
-                break
-    return _written(folder, frames, _MILLISECONDS) if frames else None
+        frames = _rendered(view, victim, seed, range(_FIRST, _FIRST + _STEPS), deadline)
+    return _written(folder, frames, _MILLISECONDS) if len(frames) > 1 else None
 
 
 def write_side_by_side(
@@ -118,41 +109,40 @@ def write_side_by_side(
     rendering = replace(environment, kwargs={**(environment.kwargs or {}), "render_mode": "rgb_array"})
     for threat in threats.values():
         with closing(rendering.make_one()) as env, one_thread():
-            films.append(_rendered(env if threat is None else wrap(env, threat, victim=victim), victim, seed, steps))
-    frames = list[Image.Image]()
-    for step, *pictures in zip(steps, *films, strict=True):
-        panels = list(zip(threats, pictures, strict=True))
-        frames.append(Image.fromarray(compose_panels([(None, f"{seconds * step:.2f} s")], panels, False)))
+            attacked = env if threat is None else wrap(env, threat, victim=victim)
+            films.append([_narrowed(picture) for picture in _rendered(attacked, victim, seed, steps)])
+    frames = list[Pixels]()
+    for i, step in enumerate(steps):
+        panels = [(title, film[min(i, len(film) - 1)]) for title, film in zip(threats, films, strict=True)]
+        frames.append(compose_panels([(None, f"{seconds * step:.2f} s")], panels, False))
     return _written(folder, frames, round(1000 * seconds * steps.step))
 
 
-def _rendered(env: Any, victim: Victim, seed: int, steps: range) -> list[Pixels]:
-    """What an environment renders at some steps of an episode."""
-    runner, found = PolicyRunner(victim, 1), list[Pixels]()
+def _rendered(env: Any, victim: Victim, seed: int, steps: range, deadline: Deadline | None = None) -> list[Any]:
+    """What an environment renders at some steps of an episode, and at its end where that comes before, or the time."""
+    runner, found = PolicyRunner(victim, 1), list[Any]()
     obs, _ = env.reset(seed=seed)
     runner.reset(None, [seed])
-    last: Pixels | None = None  # of an episode that has ended
     for step in range(steps.stop):
         if step in steps:
-            found.append(_picture(env) if last is None else last)
-        if last is None:
-            obs, _, terminated, truncated, _ = env.step(runner.act_one(obs))
-            last = _picture(env) if terminated or truncated else None
+            found.append(env.render())
+        obs, _, terminated, truncated, _ = env.step(runner.act_one(obs))
+        if terminated or truncated or (deadline is not None and deadline.passed):
+            return [*found, env.render()]
     return found
 
 
-def _picture(env: Any) -> Pixels:
-    """What an environment renders now, :data:`_WIDE` pixels wide."""
-    whole = env.render()
-    if getattr(whole, "ndim", 0) != 3:
-        raise SpaceError(f"its render() returned {type(whole).__name__} instead of an image [H, W, 3]")
-    high = round(_WIDE * whole.shape[0] / whole.shape[1])
-    return to_pixels(cv2.resize(whole, (_WIDE, high), interpolation=cv2.INTER_AREA))
+def _narrowed(picture: Any) -> Pixels:
+    """What an environment renders, :data:`_WIDE` pixels wide."""
+    if getattr(picture, "ndim", 0) != 3:
+        raise SpaceError(f"its render() returned {type(picture).__name__} instead of an image [H, W, 3]")
+    high = round(_WIDE * picture.shape[0] / picture.shape[1])
+    return to_pixels(cv2.resize(picture, (_WIDE, high), interpolation=cv2.INTER_AREA))
 
 
-def _written(folder: Path, frames: Sequence[Image.Image], milliseconds: int) -> Path:
+def _written(folder: Path, frames: Sequence[Pixels], milliseconds: int) -> Path:
     """The file of an animation."""
-    data, (first, *others) = io.BytesIO(), frames
+    data, (first, *others) = io.BytesIO(), map(Image.fromarray, frames)
     first.save(data, "WEBP", save_all=True, append_images=others, duration=milliseconds, loop=0, quality=35)
     file = folder.resolve() / FILM_FILE
     write(file, data.getvalue())

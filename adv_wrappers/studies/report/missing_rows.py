@@ -21,6 +21,7 @@ from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack, json_form
+from adv_wrappers.rendering.table import grouped
 from adv_wrappers.studies.report.advice import option_of, words_of_agent
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, sorted_report
 from adv_wrappers.studies.report.trials import TrialPlayer
@@ -28,14 +29,14 @@ from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.pace import Progress
-from adv_wrappers.utils.parsing import duration, split_stack
+from adv_wrappers.utils.parsing import counted, duration, split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
 _RESERVE = 2.0  # seconds that are kept for the page
 
 Agents = tuple[AgentSections, AgentSections]
-Scale = Sequence[float] | None
+Scale = tuple[float, ...] | None
 
 
 @dataclass
@@ -52,7 +53,7 @@ class _Attack:
     name: str
     layers: tuple[ThreatModel, ...]
     why_not: str
-    rows: list[AttackRow | None] = field(default_factory=lambda: [None, None])
+    rows: list[Row | None] = field(default_factory=lambda: [None, None])
 
 
 def play_missing_rows(
@@ -80,72 +81,57 @@ def play_missing_rows(
     """
     deadline, units = Deadline(60 * minutes), agents[0].choices.scale
     tell = progress or (lambda what, done, of: None)
+    players = list[TrialPlayer]()
     try:
-        victims = [_victim(agent, trust) for agent in agents]
-        attacks = _attacks(agents, victims)
-        missing = [(attack, side) for attack in attacks if attack.layers for side in (0, 1) if not attack.rows[side]]
-        if not missing:
-            return agents, _not_again(attacks, [])
-        players = list[TrialPlayer]()
-        for agent, victim, name in zip(agents, victims, ("first", "second"), strict=True):
-            about, part = agent.report, folder / name
+        for agent, name in zip(agents, ("first", "second"), strict=True):
+            about, victim = agent.report, _victim(agent, trust)
             episodes = Episodes(about.episodes, about.seed, about.num_envs, quantize=about.quantize is not False)
-            part.mkdir(parents=True, exist_ok=True)
-            players.append(TrialPlayer(victim, _environment(agent, victim, trust, make), episodes, deadline, part))
+            environment = _environment(agent, victim, trust, make)
+            players.append(TrialPlayer(victim, environment, episodes, deadline, folder / name))
+        attacks = _attacks(agents, [player.victim for player in players])
     except (AdvWrappersError, ImportError, OSError) as error:
         return agents, [f"What only one of them was played under cannot be played on the other: {error}."]
 
     # each on the agent that lacks it, as far as there is time
-    found: tuple[list[Row], list[Row]] = ([], [])
-    failed, late = list[str](), list[float]()  # errors, and seconds of rows that did not fit
+    missing = [(attack, side) for attack in attacks if attack.layers for side in (0, 1) if not attack.rows[side]]
+    late, reasons = list[float](), {one.name: one.why_not for one in attacks if one.why_not and None in one.rows}
+    played = 0
     with closing(players[0]), closing(players[1]):
-        for done, (attack, side) in enumerate(missing):
-            tell("attacks of one report alone", done, len(missing))
+        for done, (attack, side) in enumerate(missing, 1):
             player = players[side]
             if agents[0].report.num_envs == 1:  # there may be only one environment
                 players[1 - side].close()
             try:
                 if not player.has_clean:
+                    player.out.mkdir(parents=True, exist_ok=True)
                     player.reserve = min(_RESERVE, deadline.left / 4)
                     player.play_clean()
-                found[side].append(player.play(attack.layers, None, "of both", label=attack.name).row)
+                attack.rows[side] = player.play(attack.layers, label=attack.name).row
+                played += 1
             except OutOfTime:
                 late.append(player.left_out[-1].seconds)
             except AdvWrappersError as error:
-                failed.append(f"{attack.name}: {error}")
-    tell("attacks of one report alone", len(missing), len(missing))
+                reasons[attack.name] = str(error)
+            tell("attacks of one report alone", done, len(missing))
 
-    notes = _played(len(missing) - len(late) - len(failed), late) + _not_again(attacks, failed)
-    if not any(found) and all(None in attack.rows for attack in attacks):
+    notes = list[str]()
+    if played:
+        count = counted(played, "row")
+        notes.append(f"Played on the agent that lacked it, with eps in the units of the first report: {count}.")
+    if late:
+        count = f"{counted(len(late), 'row')}, about {duration(sum(late))}"
+        notes.append(f"Left out for lack of time: {count}. The same call with more minutes goes on.")
+    if reasons:
+        why = "; ".join(f"{names}: {reason}" for reason, names in grouped(reasons).items())
+        notes.append(f"Not played on the other: {why}.")
+    if all(None in attack.rows for attack in attacks):
         return agents, notes  # nothing in common but what either report counts in its own units
-    # the run without an attack, the rows that count, and those that were played; in the units of the first
     both = list[AgentSections]()
     for side, agent in enumerate(agents):
-        rows = [agent.clean.row, *(row.row for attack in attacks if (row := attack.rows[side])), *found[side]]
+        rows = (agent.clean.row, *(row for attack in attacks if (row := attack.rows[side]) is not None))
         choices = agent.choices if agent.choices.scale is None else replace(agent.choices, scale=units)
-        both.append(sorted_report(replace(agent.report, threats=tuple(rows)), choices))
+        both.append(sorted_report(replace(agent.report, threats=rows), choices))
     return (both[0], both[1]), notes
-
-
-def _played(count: int, late: Sequence[float]) -> list[str]:
-    """How many rows were played, and that there was no time for some, of which each takes so many seconds."""
-    played = "row that one of the two lacked was" if count == 1 else "rows that one of the two lacked were"
-    notes = [f"{count} {played} played on it, eps in the units of the first."] if count else []
-    if late:
-        words = f"{len(late)} row{'' if len(late) == 1 else 's'} did not fit into the time, about {duration(sum(late))}"
-        notes.append(f"{words}: the same call with more minutes goes on.")
-    return notes
-
-
-def _not_again(attacks: Sequence[_Attack], failed: Sequence[str]) -> list[str]:
-    """What could not be played on the other agent, and why."""
-    reasons = dict[str, dict[str, None]]()  # names by reason, each once
-    for one in attacks:
-        if one.why_not and None in one.rows:
-            reasons.setdefault(one.why_not, {})[one.name] = None
-    said = [f"{', '.join(names)}: {why}" for why, names in reasons.items()] + [*failed]
-    some = "; ".join(said[:5]) + (f"; and {len(said) - 5} more" if len(said) > 5 else "")
-    return [f"Not played on the other: {some}."] if said else []
 
 
 def _victim(agent: AgentSections, trust: bool) -> Victim:
@@ -174,37 +160,24 @@ def _environment(agent: AgentSections, victim: Victim, trust: bool, make: MakeEn
 
 def _attacks(agents: Agents, victims: Sequence[Victim]) -> list[_Attack]:
     """The attacks of both reports, those first that are the strongest at an eps of either."""
-    units, found = agents[0].choices.scale, dict[str, _Attack]()
-    strongest = {id(row) for agent in agents for sweep in agent.sweeps[:1] for _, row in sweep.strongest}
+    units, found = agents[0].choices.scale, dict[tuple[str, Scale], _Attack]()
+    strongest = {id(row) for agent in agents for row in agent.strongest.values()}
     rows = [(side, row) for side, agent in enumerate(agents) for row in agent.attacked]
     for side, row in sorted(rows, key=lambda one: id(one[1]) not in strongest):
         own = agents[side].choices.scale
         if (key := key_of(row, own)) not in found:
-            found[key] = _Attack(row.attack or row.label, *_again(row, own, units, victims[side]))
+            found[key] = _Attack(row.attack, *_again(row, own, units, victims[side]))
         # a row of the second report counts where its budget means the same in the units of the first
-        if own == units or None in (own, units) or '"own' not in key:
-            found[key].rows[side] = row
+        if own == units or None in (own, units) or key[1] == row.scale:
+            found[key].rows[side] = row.row
     return [*found.values()]
 
 
-def key_of(row: AttackRow, own: Scale) -> str:
+def key_of(row: AttackRow, own: Scale) -> tuple[str, Scale]:
     """The same for rows of the same threat, each aimed at its own agent and in units of its own report."""
-    layers = row.row.layers
-    threat = row.row.threat if None in layers else _in_own_terms(layers, own)
-    return json.dumps([threat, row.row.transfer, row.row.best_of], sort_keys=True)
-
-
-def _in_own_terms(value: Any, own: Scale = None) -> Any:
-    """A threat's layers without the agent that they are aimed at, scales as multiples of the report's own."""
-    if isinstance(value, Mapping):
-        if "victim" in value and "sha256" in value:
-            return "victim"
-        found = {key: _in_own_terms(item, own) for key, item in value.items()}
-        scale = found.get("scale")
-        if found.get("type") == "linf" and isinstance(scale, list) and own and len(scale) == len(own):
-            found["scale"] = ["own", *(round(x / unit, 6) if unit else x for x, unit in zip(scale, own, strict=True))]
-        return found
-    return [_in_own_terms(item, own) for item in value] if isinstance(value, (list, tuple)) else value
+    if own and row.scale and len(own) == len(row.scale):
+        return row.label, tuple(round(x / unit, 6) if unit else x for x, unit in zip(row.scale, own, strict=True))
+    return row.label, row.scale
 
 
 def _again(row: AttackRow, own: Scale, units: Scale, victim: Victim) -> tuple[tuple[ThreatModel, ...], str]:
@@ -220,7 +193,7 @@ def _again(row: AttackRow, own: Scale, units: Scale, victim: Victim) -> tuple[tu
         again = [json_form(layer) for layer in as_threat_stack([*made], victim).layers]
     except AdvWrappersError as error:
         return (), str(error)
-    if _in_own_terms(again) != _in_own_terms(row.row.layers):
+    if json.loads(json.dumps(again)) != [*row.row.layers]:
         return (), "its text does not say all of it"
     return tuple(replace(threat, within=_in_units(threat.budget, own, units)) for threat in made), ""
 
@@ -229,8 +202,8 @@ def _in_units(budget: Any, own: Scale, units: Scale) -> Any:
     """A budget whose scale is in one report's units, in those of another."""
     if isinstance(budget, Newest):
         return replace(budget, within=_in_units(budget.within, own, units))
-    scale = getattr(budget, "scale", None)
-    if not isinstance(budget, Linf) or not isinstance(scale, tuple) or not own or not units or own == units:
+    scale = budget.scale if isinstance(budget, Linf) else None
+    if not isinstance(scale, tuple) or not own or not units or own == units:
         return budget
     if not len(scale) == len(own) == len(units):
         return budget

@@ -251,29 +251,24 @@ def _names_by_keys(field: Field) -> tuple[str, ...]:
 
 def names_of_features(env: AnyEnv, count: int) -> tuple[str, ...]:
     """The names of an observation's numbers, where they are known; else ``feature 0`` and so on."""
-    found = feature_names(env)
-    if not found:
-        base = (env.spec.id if env.spec else "").partition("-v")[0]
-        found = _NAMES.get(base.removesuffix("Continuous") if base.startswith("LunarLander") else base, ())
-    if not found:
-        found = _names_by_joints(env)
-    return tuple(found) if len(found) == count else tuple(f"feature {i}" for i in range(count))
+    base = (env.spec.id if env.spec else "").partition("-v")[0]
+    base = base.removesuffix("Continuous") if base.startswith("LunarLander") else base
+    found = tuple(feature_names(env) or _NAMES.get(base) or _names_by_joints(env))
+    return found if len(found) == count else tuple(f"feature {i}" for i in range(count))
 
 
-def _names_by_joints(env: AnyEnv) -> tuple[str, ...]:
-    """Names for tasks of MuJoCo whose observation is positions, then velocities, of the model's joints."""
-    names = list[str]()
+def _names_by_joints(env: AnyEnv) -> list[str]:
+    """Names for tasks of MuJoCo whose observation is positions, then velocities, of the model's joints; else none."""
     with contextlib.suppress(AttributeError, KeyError, TypeError, IndexError):
         base: Any = env.unwrapped
         model, structure = base.model, base.observation_structure
         positions, velocities = list[str](), list[str]()
-        for i in range(model.njnt):
-            joint = model.joint(i)
+        for joint in map(model.joint, range(model.njnt)):
             sizes = {0: (7, 6), 1: (4, 3)}.get(int(joint.type[0]), (1, 1))  # free, ball; else one number
             for kept, size in zip((positions, velocities), sizes, strict=True):
                 kept += [joint.name] if size == 1 else [f"{joint.name} {n}" for n in range(size)]
-        skipped = len(positions) - int(structure["qpos"])
-        names = [f"position of {name}" for name in positions[skipped:]] + [f"velocity of {n}" for n in velocities]
-        if len(names) != sum(int(v) for k, v in structure.items() if k != "skipped_qpos"):
-            return ()
-    return tuple(names)
+        shown = positions[len(positions) - int(structure["qpos"]) :]
+        names = [f"position of {name}" for name in shown] + [f"velocity of {name}" for name in velocities]
+        if len(names) == sum(int(v) for k, v in structure.items() if k != "skipped_qpos"):
+            return names
+    return []

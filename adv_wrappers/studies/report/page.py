@@ -66,13 +66,12 @@ def _page(stored: StoredReports, count: int) -> bytes:
     articles = [article_of(agent, f"a{i}", len(agents) > 1) for i, agent in enumerate(agents[:count])]
     if count < len(agents):
         notes.append(f"The first {count} of {len(agents)} reports are shown in full, the others in the first table.")
-    if stored.left_out:
-        some = ", ".join(stored.left_out[:3]) + (", ..." if len(stored.left_out) > 3 else "")
-        notes.append(f"Not shown, since there is no run without an attack to compare them with: {some}.")
-    if stored.errors:
-        first, error = next(iter(stored.errors.items()))
-        more = f" and {len(stored.errors) - 1} more" if len(stored.errors) > 1 else ""
-        notes.append(f"Not shown, since they failed: {first} ({error}){more}.")
+    errors = [f"{name} ({error})" for name, error in stored.errors.items()]
+    for why, names in (
+        ("there is no run without an attack to compare them with", stored.left_out), ("they failed", errors),
+    ):  # fmt: skip
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        notes += [f"Not shown, since {why}: {', '.join(names[:3])}{more}."] if names else []
     titles = {f"{agent.victim} in {agent.environment}" for agent in agents}
     return render(
         "page.html",

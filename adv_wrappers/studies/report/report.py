@@ -7,30 +7,31 @@ import json
 import math
 import shlex
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 
 from adv_wrappers.core.spaces import keys_in
-from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import other_environment
+from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.studies.report.agenda import Agenda, Tell
-from adv_wrappers.studies.report.choices import ReportChoices, write_choices
-from adv_wrappers.studies.report.eps_search import NO_LOSS, halving_eps
-from adv_wrappers.studies.report.folder import ReportFolder
+from adv_wrappers.studies.report.choices import ReportChoices, read_choices, write_choices
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges, observed_ranges
 from adv_wrappers.studies.report.page import PAGE_FILE, write_page
-from adv_wrappers.studies.report.sections import sorted_report
+from adv_wrappers.studies.report.sections import AgentSections, read_reports
 from adv_wrappers.studies.report.trials import TrialPlayer, grouped_by_attack
 from adv_wrappers.studies.report.verdict import GREY_LEVELS, Verdict, verdict
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
-from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.files import LOCK, holding
 from adv_wrappers.utils.limits import EnvCount, EpisodeCount, Limits, Seed, Workers, checked
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.parsing import duration
@@ -134,8 +135,10 @@ def report(
     agent = load_victim(victim) if device is None else load_victim(victim, device=device)
     environment = Environment.of(env, agent, env_kwargs, make)
     environment.spaces_for(agent)
-    folder = ReportFolder(Path(out), agent, environment, seed)
-    tell = tell or _silent
+    folder = Path(out)
+    identity = {"victim": agent.described(), "env": json_value(environment.described), "seed": seed}
+    before = _known_choices(folder, identity)
+    tell = tell or (lambda sentence: None)
 
     # what the agent sees and how long that takes, by which budgets and the number of episodes are chosen
     for warning in other_environment(agent, environment.name):
@@ -145,23 +148,27 @@ def report(
     until = clean_until.share(_FIRST_EPISODE_SHARE)
     try:
         seen = observed_ranges(agent, environment, draw_seeds(seed, 30), _RANGES_SHARE * limit, until)
-        ranges = _as_before(seen, folder.before)
-        count = folder.before.episodes or episodes or _episodes(ranges, limit, deadline)
+        ranges = _as_before(seen, before)
+        count = before.episodes or episodes or _episodes(ranges, limit, deadline)
         why = f"an episode takes about {duration(ranges.length * ranges.seconds)} here, and the report is of {count}"
         rows = TrialPlayer(
-            agent, environment, Episodes(count, seed, num_envs), deadline, folder.path, workers, progress, ranges.at
+            agent, environment, Episodes(count, seed, num_envs), deadline, folder, workers, progress, ranges.at
         )
         with contextlib.closing(rows):
             rows.clean_until, rows.reserve = clean_until, min(_RESERVE, limit / 4)
             rows.play_clean()
             for sentence in rows.clean.environment_notes.values():
                 tell(f"WARNING: {sentence}")
-            agenda = Agenda(agent, environment, rows, ranges, folder, num_envs, tell)
-            if command is None:
-                words = ["adv-wrappers", "report", environment.name, "--victim", agent.ref or "REF"]
+            earlier = _own(folder) if before.played else None
+            agenda = Agenda(agent, environment, rows, ranges, before, earlier.swept if earlier else (), num_envs, tell)
+            if agent.ref is None:
+                again = f"adv.report(victim, {environment.name!r}, minutes={{:g}}, out={str(folder)!r})"
+            else:
+                words = ["adv-wrappers", "report", environment.name, "--victim", agent.ref]
                 words += ["--env-kwargs", json.dumps(environment.kwargs, default=str)] if environment.kwargs else []
-                command = shlex.join([*words, "--out", str(folder.path)])
-            return _played(_Writer(agenda, command, limit, began))
+                given = command or shlex.join([*words, "--out", str(folder)])
+                again = given.replace("{", "{{").replace("}", "}}") + " --minutes {:g}"
+            return _play(agenda, partial(_write, agenda, identity, again, limit, began))
     except OutOfTime as over:
         raise ValueRangeError(
             f"{limit:.3g} seconds were over before the agent was played without an attack: {str(over) or why}. Give "
@@ -169,28 +176,109 @@ def report(
         ) from over
 
 
-def _silent(sentence: str) -> None:
-    """Tell nobody."""
+def _known_choices(folder: Path, identity: Mapping[str, Any]) -> ReportChoices:
+    """What an earlier call chose.
+
+    Raises:
+        ValueRangeError: for a folder that holds something else, or the report of another agent.
+    """
+    before = read_choices(folder)
+    if before.played and before.identity != identity:
+        whose, asked = (
+            f"{of['victim'].get('ref') or 'an agent'} in {of['env'].get('id')} from seed {of['seed']}"
+            for of in ({"victim": {}, "env": {}, "seed": None, **(before.identity or {})}, identity)
+        )
+        raise ValueRangeError(f"{folder} holds the report of {whose}, not of {asked}: give another folder")
+    if not before.played and folder.is_dir() and any(one.name != LOCK for one in folder.iterdir()):
+        raise ValueRangeError(f"{folder} is not empty and holds no report: give a new folder")
+    return before
 
 
-def _played(writer: _Writer) -> AgentReport:
+def _own(folder: Path) -> AgentSections | None:
+    """The report of a folder, as far as it was played; other reports may be of other releases."""
+    if (folder / ROWS_FILE).is_file():
+        return next((one for one in read_reports(folder).agents if one.choices.played), None)
+    return None
+
+
+def _play(agenda: Agenda, write: Callable[[str], AgentReport]) -> AgentReport:
     """Play all, and write the page of what is known from time to time, at the end, and where something ends it."""
+    due = Deadline(0.0)  # of the next page
+
+    def between() -> None:
+        nonlocal due
+        if due.passed:
+            write("the report is still being made")
+            due = Deadline(_PAGE_EVERY)
+
     try:
-        writer.agenda.play(writer.write_at_times)
+        agenda.play(between)
     except BaseException:
         with contextlib.suppress(AdvWrappersError):
-            writer.write("the report was interrupted before")
+            write("the report was interrupted before")
         raise
-    return writer.write("")
+    return write("")
+
+
+def _write(
+    agenda: Agenda, identity: Mapping[str, Any], again: str, limit: float, began: float, unfinished: str
+) -> AgentReport:
+    """Write the rows, what was chosen, and the page.
+
+    Args:
+        agenda: what was played.
+        identity: whose report it is.
+        again: the command that plays it again, in so many minutes.
+        limit, began: the seconds that are given, and when they began.
+        unfinished: why it is not all, or "".
+    """
+    folder, rows, ranges = agenda.path, agenda.rows, agenda.ranges
+    late = limit + 1.5 * sum(one.seconds for one in rows.left_out)
+    why, unit = unfinished or "the time was over before", _unit(ranges)
+    parts = [part.words for part in ranges.others if part.at not in agenda.told_of]
+    reasons = [f"{note[:1].upper()}{note[1:]}." for note in rows.clean.environment_notes.values()]
+    if sizes := agenda.strongest:
+        reasons.append(
+            f"eps goes from {min(sizes):.3g} to {max(sizes):.3g} {unit}, above all around that at which half of the "
+            "return is lost."
+        )
+    choices = ReportChoices(
+        identity=identity,
+        command=again.format(limit / 60),
+        minutes=limit / 60,
+        seconds=time.monotonic() - began,
+        finished=not unfinished,
+        episodes=rows.episodes.count,
+        features=ranges.spreads,
+        scale=ranges.scale,
+        unit=unit,
+        at=tuple(map(str, keys_in(ranges.at) or ())),
+        reasons=tuple(reasons),
+        certificates=tuple(agenda.certificates),
+        untried=tuple(grouped_by_attack(rows.left_out)),
+        more=again.format(math.ceil(late / 60)) if rows.left_out else "",
+        frames=agenda.frames,
+        film=agenda.film,
+        training=agenda.advised,
+        not_tried=(*agenda.not_tried, *(f"Nothing was tried on {part}: {why}." for part in parts)),
+    )
+    write_choices(folder, choices)
+    writing = time.monotonic()
+    page, own = write_page(folder, folder / PAGE_FILE), _own(folder)
+    rows.reserve = _PAGES * (time.monotonic() - writing)
+    assert own is not None  # the row without an attack is there
+    found = replace(own.report, warnings=rows.report().warnings)  # stored rows do not know an agent without a reference
+    found.to_json(folder / "report.json")
+    return AgentReport(folder, page, found, choices, verdict(own))
 
 
 def _as_before(found: ObservationRanges, before: ReportChoices) -> ObservationRanges:
     """The ranges with those of an earlier call, if there were any: in them its rows are counted."""
-    spreads, at = before.features or (), tuple(map(str, keys_in(found.at) or ()))
-    known = tuple(spread.name for spread in spreads) == found.names and before.at == at and before.scale
+    spreads = before.features or ()
+    known = tuple(spread.name for spread in spreads) == found.names and before.scale
     if not known or any(None in (one.low, one.high, one.std) for one in spreads):
         return found
-    low, high, std = (np.array([getattr(one, name) for one in spreads]) for name in ("low", "high", "std"))
+    low, high, std = np.array([[one.low, one.high, one.std] for one in spreads], np.float64).T
     return replace(found, low=low, high=high, std=std)
 
 
@@ -204,95 +292,6 @@ def _episodes(ranges: ObservationRanges, limit: float, deadline: Deadline) -> in
         if count * steps * each / 4 <= most:  # several are stepped at once
             return count
     return max(min(counts[-1], int(_CLEAN_SHARE * deadline.left / max(each, 1e-9))), 1)
-
-
-class _Writer:
-    """Writes the rows, what was chosen, and the page.
-
-    Args:
-        agenda: what was played.
-        command: the command that plays it again.
-        limit: seconds that are given for it.
-        began: when they began.
-    """
-
-    def __init__(self, agenda: Agenda, command: str, limit: float, began: float) -> None:
-        self.agenda, self._command, self._limit, self._began = agenda, command, limit, began
-        self._written = -math.inf
-
-    def write_at_times(self) -> None:
-        """The page of what is known so far, unless one was written a moment ago."""
-        if time.monotonic() - self._written >= _PAGE_EVERY:
-            self.write("the report is still being made")
-
-    def write(self, unfinished: str) -> AgentReport:
-        """Write what is known; ``unfinished`` says why it is not all, or is ""."""
-        agenda, folder, rows, ranges = self.agenda, self.agenda.folder, self.agenda.rows, self.agenda.ranges
-        limit, whole, kept = self._limit, rows.report(), set[str]()
-        if folder.earlier is not None:  # with the rows that an earlier call played and this one did not
-            known = [row.layers for row in whole.threats]
-            more = [row for row in folder.earlier.attacked if row.row.layers not in known]
-            warnings = tuple(dict.fromkeys([*whole.warnings, *folder.earlier.report.warnings]))
-            whole = replace(whole, threats=(*whole.threats, *(row.row for row in more)), warnings=warnings)
-            kept = {row.attack for row in more}
-        whole.to_json(folder.path / "report.json")
-        left_out = [one for one in rows.left_out if one.threat not in kept]
-        late = limit + 1.5 * sum(one.seconds for one in left_out)
-        not_tried = [
-            f"Nothing was tried on {part.words}: {unfinished or 'the time was over before'}."
-            for part in ranges.others if part.at not in agenda.told_of
-        ]  # fmt: skip
-        choices = ReportChoices(
-            identity=folder.identity,
-            command=self._again(limit / 60),
-            minutes=limit / 60,
-            seconds=time.monotonic() - self._began,
-            finished=not unfinished,
-            episodes=rows.episodes.count,
-            features=ranges.spreads,
-            scale=ranges.scale,
-            unit=_unit(ranges),
-            at=tuple(map(str, keys_in(ranges.at) or ())),
-            halving_eps=halving_eps(agenda.clean, agenda.strongest),
-            reasons=self._reasons(),
-            certificates=tuple(agenda.certificates),
-            untried=tuple(grouped_by_attack(left_out)),
-            more=self._again(math.ceil(late / 60)) if left_out else "",
-            frames=agenda.frames,
-            film=agenda.film,
-            training=agenda.advised,
-            not_tried=(*agenda.not_tried, *not_tried),
-        )
-        write_choices(folder.path, choices)
-        began = time.monotonic()
-        page = write_page(folder.path, folder.path / PAGE_FILE)
-        self._written = time.monotonic()
-        rows.reserve = _PAGES * (self._written - began)
-        said = verdict(sorted_report(whole, replace(choices, played=True)))
-        return AgentReport(folder.path, page, whole, choices, said)
-
-    def _reasons(self) -> tuple[str, ...]:
-        """What the environment's first steps said, and why these budgets and this order."""
-        agenda, found = self.agenda, self.agenda.strongest
-        said = [f"{sentence[:1].upper()}{sentence[1:]}." for sentence in agenda.rows.clean.environment_notes.values()]
-        if not found:
-            return tuple(said)
-        lost = agenda.clean - found[min(found)].mean > NO_LOSS * abs(agenda.clean)
-        at_least = "something is lost already" if lost else "nothing is lost"
-        return (
-            *said,
-            f"eps goes from {min(found):.3g} to {max(found):.3g} {_unit(agenda.ranges)}; at the smallest {at_least}.",
-            "Noise is played once, and a cheap attack that aims at the agent at eps from small to large; then what is "
-            "strongest for its price, at ever smaller eps while half is lost; then the other attacks, from the "
-            "quickest to the slowest, first at the eps around which the return falls.",
-        )
-
-    def _again(self, minutes: float) -> str:
-        """The command, or the line of Python, that goes on with this report."""
-        if self.agenda.victim.ref is None:
-            env, out = self.agenda.environment.name, str(self.agenda.folder.path)
-            return f"adv.report(victim, {env!r}, minutes={minutes:g}, out={out!r})"
-        return f"{self._command} --minutes {minutes:g}"
 
 
 def _unit(ranges: ObservationRanges) -> str:

@@ -35,7 +35,7 @@ from adv_wrappers.studies.report.choices import FeatureSpread, ReportChoices, re
 from adv_wrappers.studies.report.eps_search import strongest_by_eps
 from adv_wrappers.studies.report.trials import Trial
 from adv_wrappers.threats.text import without_number
-from adv_wrappers.utils.parsing import without_arguments
+from adv_wrappers.utils.parsing import counted, without_arguments
 
 Kind = Literal[
     "clean", "sweep", "feature", "entries", "moment", "few", "action", "daylight", "fault", "dynamics", "other"
@@ -46,14 +46,15 @@ _SUITE_PARTS = {"evaluation": "", "tie_break": "tie break", "fresh": "fresh epis
 
 @dataclass(frozen=True)
 class AttackRow(Trial):
-    """A row of a report, and what it varies; ``attack`` is its text without that, the same for rows of one curve.
+    """A row of a report, and what it varies.
 
     Attributes:
         change: paired difference of its returns to those without an attack.
         known: the range of returns of the environment.
         kind: the section that it belongs to.
-        label: its text without a long scale, which all rows of a section share; with the features that it may change.
+        label: what it is called on pages: its text without a long scale, with the features and steps that may change.
         ball: of sweeps, the budget without its radius.
+        scale: of its budget, where that has a number a feature; else empty.
         keys: of a Dict or Tuple observation, those that are attacked; empty for the whole observation.
         features: the indices of the features that may change; empty for all of them.
         names: of these features.
@@ -66,6 +67,7 @@ class AttackRow(Trial):
     kind: Kind = "other"
     label: str = ""
     ball: str = ""
+    scale: tuple[float, ...] = ()
     keys: tuple[str, ...] = ()
     features: tuple[int, ...] = ()
     names: str = ""
@@ -88,34 +90,25 @@ class AttackRow(Trial):
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Rows of one group, in the order of what they vary."""
-
-    attack: str
-    rows: tuple[AttackRow, ...]
-
-
-@dataclass(frozen=True)
 class Sweep:
     """Attacks under one budget over its radius.
 
     Attributes:
         budget: the budget in words.
-        curves: one an attack.
+        rows: in rising order of the radius.
         clean: the row without an attack.
         keys: of a Dict or Tuple observation, those that the budget is of; empty for the whole observation.
     """
 
     budget: str
-    curves: tuple[Curve, ...]
+    rows: tuple[AttackRow, ...]
     clean: AttackRow
     keys: tuple[str, ...] = ()
 
     @cached_property
-    def strongest(self) -> tuple[tuple[float, AttackRow], ...]:
+    def strongest(self) -> Mapping[float, AttackRow]:
         """By radius, 0 first, the row of the lowest mean among those with this radius or less."""
-        rows = (row for curve in self.curves for row in curve.rows)
-        return tuple(strongest_by_eps(rows, self.clean).items())
+        return strongest_by_eps(self.rows, self.clean)
 
 
 @dataclass(frozen=True)
@@ -139,20 +132,26 @@ class AgentSections:
         """Its rows of a kind."""
         return tuple(row for row in self.rows if row.kind == kind)
 
-    def curves(self, kind: Kind) -> tuple[Curve, ...]:
-        """Its rows of a kind, in groups that differ in nothing else."""
-        return _curves(self.of(kind))
-
     @cached_property
     def sweeps(self) -> tuple[Sweep, ...]:
         """Its sweeps by budget, that which the choices are of first, and then those with the most rows."""
         balls = defaultdict[str, list[AttackRow]](list)
-        for row in self.of("sweep"):
+        for row in sorted(self.of("sweep"), key=lambda row: row.eps or 0.0):
             balls[row.ball].append(row)
         groups = sorted(balls.values(), key=lambda rows: (rows[0].keys == self.choices.at, len(rows)), reverse=True)
         return tuple(
-            Sweep(_budget_words(rows[0], self.choices), _curves(rows), self.clean, rows[0].keys) for rows in groups
+            Sweep(_budget_words(rows[0], self.choices), tuple(rows), self.clean, rows[0].keys) for rows in groups
         )
+
+    @property
+    def strongest(self) -> dict[float, AttackRow]:
+        """By eps above 0, the strongest row of the first sweep up to there; none without any."""
+        return {eps: row for sweep in self.sweeps[:1] for eps, row in sweep.strongest.items() if eps > 0}
+
+    @property
+    def swept(self) -> tuple[AttackRow, ...]:
+        """The rows of the first sweep; none without any."""
+        return self.sweeps[0].rows if self.sweeps else ()
 
     @property
     def clean(self) -> AttackRow:
@@ -186,7 +185,7 @@ class StoredReports:
     """What a folder or file holds.
 
     Attributes:
-        path: the file of rows.
+        path: the folder or file.
         agents: a report of every victim, environment and seed.
         left_out: names of rows that have no run without an attack to be compared with.
         errors: by the name of a cell that failed, its error.
@@ -209,15 +208,15 @@ def read_reports(source: str | Path) -> StoredReports:
         StoreError: for a file that is damaged, something else, or of another release.
         OutputError: for one that cannot be opened.
     """
-    path, stores = _stores(Path(source))
+    path = Path(source)
     agents, errors, names = list[AgentSections](), dict[str, str](), Counter[str]()
-    for part, file in stores.items():
+    for part, file in _stores(path).items():
         choices = read_choices(file.parent) if file.name == ROWS_FILE else ReportChoices()
         with Store(file, read_only=True) as store:
             reports = store.reports()
             errors |= store.errors()
             names.update(row.threat for _, row in store.rows())
-        theirs = report_of(choices, reports)
+        theirs = _own_report(choices, reports)
         for report in reports:
             names.subtract(without_number(row.threat) for row in report.threats)
             agents.append(replace(sorted_report(report, choices if report is theirs else _NONE_MADE), part=part))
@@ -227,31 +226,28 @@ def read_reports(source: str | Path) -> StoredReports:
     return StoredReports(path, tuple(agents), tuple((+names).elements()), errors)
 
 
-def report_of(choices: ReportChoices, reports: Sequence[Report]) -> Report | None:
+def _own_report(choices: ReportChoices, reports: Sequence[Report]) -> Report | None:
     """The report that some choices belong to: the one that they name, else the one of most rows."""
-    known = choices.identity
-    if known is not None:
-        own = {"victim": known.get("victim"), "env": known.get("env"), "seed": known.get("seed")}
-        reports = [one for one in reports if own == {"victim": one.victim, "env": one.env, "seed": one.seed}]
+    if (known := choices.identity) is not None:
+        own = [known.get(name) for name in ("victim", "env", "seed")]
+        reports = [one for one in reports if own == [one.victim, one.env, one.seed]]
     return max(reports, key=lambda report: len(report.threats), default=None)
 
 
-def _stores(path: Path) -> tuple[Path, dict[str, Path]]:
-    """The file or folder that a report is read from, and by what their episodes are for the files of rows."""
-    found = {"": path}
-    if path.is_dir():
-        found = {"": path / ROWS_FILE}
-        if not found[""].is_file():
-            parts = {words: path / part / ROWS_FILE for part, words in _SUITE_PARTS.items()}
-            found = {words: file for words, file in parts.items() if file.is_file()}
-        if not found:
+def _stores(path: Path) -> dict[str, Path]:
+    """By what their episodes are for, the files of rows that a report is read from."""
+    places = {"": path / ROWS_FILE} if path.is_dir() else {"": path}
+    if path.is_dir() and not places[""].is_file():
+        parts = {words: path / part / ROWS_FILE for part, words in _SUITE_PARTS.items()}
+        places = {words: file for words, file in parts.items() if file.is_file()}
+        if not places:
             raise ValueRangeError(f"the folder {path} holds no {ROWS_FILE}, which evaluate, suite and report write")
-    for file in found.values():
+    for file in places.values():
         if not file.is_file():
             raise ValueRangeError(f"there is no folder or file {file}: expected a folder with {ROWS_FILE}, or a store")
         if file.stat().st_size == 0:
             raise StoreError(f"{file} is empty, and no store of rows")
-    return (path if len(found) > 1 else next(iter(found.values()))), found
+    return places
 
 
 def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentSections:
@@ -283,12 +279,11 @@ def with_search_named(text: str) -> str:
 
 
 def _attack_row(
-    row: Row, clean: Row, usable: Mapping[tuple[str, ...], frozenset[int]], known: KnownRange, choices: ReportChoices
+    row: Row, clean: Row, usable: Mapping[tuple[str, ...], set[int]], known: KnownRange, choices: ReportChoices
 ) -> AttackRow:
     """A row with what it varies, read from its layer."""
     # a trained adversary has the name of its folder alone
-    threat = with_search_named(row.threat)
-    threat = re.sub(r"(learned:card=)[^,]*[/\\](?=[^,/\\]+)", r"\1", threat)
+    threat = re.sub(r"(learned:card=)[^,]*[/\\](?=[^,/\\]+)", r"\1", with_search_named(row.threat))
     change = paired_difference(row.returns, clean.returns, known)
     made = AttackRow(without_number(threat), None, row, clean, change, known, label=row.label)
     if not row.layers:
@@ -299,38 +294,45 @@ def _attack_row(
 
     # which features and steps it may change, and how far
     how, within, when = (_part(layer, name) for name in ("how", "within", "when"))
-    ball, eps, scale = _ball(within)
-    keys, everything = _keys(layer), usable.get(_keys(layer), frozenset())
-    of_features = scale and layer.get("on") == "observation"
-    varied = frozenset(i for i, unit in enumerate(scale) if unit) if of_features else everything
-    features = () if varied == everything else tuple(sorted(varied))
-    window, count = (int(when["a"]), int(when["b"])) if _type(when) == "window" else None, _at_most(when)
+    (ball, eps, scale), keys, timing = _ball(within), _keys(layer), _type(when)
+    window = (int(when["a"]), int(when["b"])) if timing == "window" else None
+    made = replace(
+        made, eps=eps, scale=scale, keys=keys, window=window, count=int(when["n"]) if timing == "atmost" else None
+    )
+    kind = _kind(layer, made)
+    features = tuple(how.get("features") or ()) if kind == "fault" else ()
+    if scale and layer.get("on") == "observation":
+        features = tuple(i for i, unit in enumerate(scale) if unit)
+        features = () if len(features) == len(scale) or {*features} == usable[keys] else features
+        kind = "feature" if kind == "sweep" and features else kind
     names = _feature_names(features, keys, choices)
-    made = replace(made, eps=eps, keys=keys, features=features, names=names, window=window, count=count)
 
-    kind = _kind(layer, eps, made)
-    left_out = [*_VARIED.get(kind, ()), *(["scale"] if scale else [])]
-    own = kind in ("sweep", "feature") and keys and keys == choices.at  # whose keys stand beside them
-    label = row.label
-    if kind == "fault" and _type(how) == "stuck-sensor" and not when:
-        label = f"stuck-sensor on {_feature_names(tuple(how.get('features') or ()), keys, choices)}"
-    elif kind == "dynamics":
+    # how it is called, by what stands in its text or beside it
+    left_out = ["scale"] if scale else []
+    left_out += ["at"] if keys and keys == choices.at else []
+    left_out += ["at", "features"] if kind == "fault" and features else []
+    words = f" on {names}" if features else ""
+    if window or made.count is not None:
+        left_out.append("when")
+        words += (
+            f" in steps {window[0]} to {window[1] - 1}" if window else f" in at most {counted(made.count or 0, 'step')}"
+        )
+    if kind in ("entries", "moment", "few") and _type(within) in ("l0", "valid"):
+        left_out += ["norm", "eps", "at", "when", "p"]
+        much = f"{within['k']} {'entry' if within['k'] == 1 else 'entries'}" if "k" in within else "any value"
+        share = f" at {100 * float(when['p']):.3g}% of steps" if timing == "bernoulli" else ""
+        words = f", {much}{' of ' if keys else ''}{', '.join(keys)}{words}{share}"
+    label = _text(threat, *left_out) + words + row.marks if left_out else row.label
+    if kind == "dynamics":
         label = _factor(layer) or label
-    elif kind in ("entries", "moment", "few") and _type(within) in ("l0", "valid") and _type(when) != "and":
-        label = _entries_label(threat, made, within, when)
-    elif own or scale:
-        label = _text(threat, "scale", *(["at"] if own else [])) + (f" on {names}" if features else "") + row.marks
-    if kind in _VARIED:
-        made = replace(made, attack=_text(made.attack, *left_out) + row.marks)
-    return replace(made, kind=kind, label=label, ball=f"{ball} {keys}" if kind == "sweep" else "")
+    attack = _text(made.attack, "eps", "norm", "scale", "at", "when") + row.marks
+    return replace(
+        made, attack=attack, kind=kind, label=label, features=features, names=names,
+        ball=f"{ball} {keys}" if kind == "sweep" else "",
+    )  # fmt: skip
 
 
-_VARIED: dict[Kind, tuple[str, ...]] = {  # arguments in which the rows of a curve differ
-    "sweep": ("eps", "norm", "at"), "feature": ("eps", "at"), "moment": ("when",), "few": ("atmost",),
-}  # fmt: skip
-
-
-def _kind(layer: Mapping[str, Any], eps: float | None, row: AttackRow) -> Kind:
+def _kind(layer: Mapping[str, Any], row: AttackRow) -> Kind:
     """The section of a row with one layer."""
     how, budget, timing = layer.get("how"), _type(layer.get("within")), _type(layer.get("when"))
     if _is_of(how, "faults.sensors", "faults.delays", "faults.trigger"):
@@ -343,9 +345,7 @@ def _kind(layer: Mapping[str, Any], eps: float | None, row: AttackRow) -> Kind:
         return "moment" if row.window else "few"
     if budget in ("l0", "valid") and timing in ("", "always", "bernoulli"):
         return "entries"
-    if timing not in ("", "always") or eps is None:
-        return "other"
-    return "feature" if row.features else "sweep"
+    return "other" if timing not in ("", "always") or row.eps is None else "sweep"
 
 
 def _feature_names(features: Sequence[int], keys: tuple[str, ...], choices: ReportChoices) -> str:
@@ -355,29 +355,14 @@ def _feature_names(features: Sequence[int], keys: tuple[str, ...], choices: Repo
     return ", ".join(names) + (f" and {len(features) - 4} more" if len(features) > 4 else "")
 
 
-def _entries_label(threat: str, row: AttackRow, within: Mapping[str, Any], when: Mapping[str, Any]) -> str:
-    """What shows other values, of how much of the observation, and when."""
-    much = "any value"
-    if _type(within) == "l0":
-        much = f"{within['k']} {'entry' if within['k'] == 1 else 'entries'}"
-    words = f"{_text(threat, 'norm', 'eps', 'at', 'when', 'p')}, {much}"
-    words += f" of {', '.join(row.keys)}" if row.keys else ""
-    if row.window:
-        words += f" in steps {row.window[0]} to {row.window[1] - 1}"
-    elif row.count is not None:
-        words += f" in at most {row.count} step{'' if row.count == 1 else 's'}"
-    elif _type(when) == "bernoulli":
-        words += f" at {100 * float(when['p']):.3g}% of steps"
-    return words + row.row.marks
-
-
 def _factor(layer: Mapping[str, Any]) -> str:
     """What a layer multiplies by one factor from the first step on, and by which; "" for any other change."""
     how, at = _part(layer, "how"), layer.get("at")
-    value = how.get("values") if _type(how) == "fixed-dynamics" and layer.get("when") is None else None
     names = [at] if isinstance(at, str) else list(at or ())
-    absolute = any(name.partition(".")[0] in ("force", "wind") for name in names)
-    return f"{' and '.join(names)} times {value:g}" if isinstance(value, (int, float)) and not absolute else ""
+    value, absolute = how.get("values"), any(name.partition(".")[0] in ("force", "wind") for name in names)
+    if _type(how) != "fixed-dynamics" or layer.get("when") or absolute or not isinstance(value, (int, float)):
+        return ""
+    return f"{' and '.join(names)} times {value:g}"
 
 
 def _part(layer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -398,37 +383,26 @@ def _keys(layer: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, at)) if isinstance(at, (list, tuple)) else (str(at),)
 
 
-def _ball(within: object) -> tuple[str, float | None, tuple[float, ...]]:
+def _ball(within: Any) -> tuple[str, float | None, tuple[float, ...]]:
     """A budget without its radius as text, the radius, and its scale where that has a number a feature."""
-    if not isinstance(within, Mapping):
-        return "", None, ()
-    inner = within.get("within") if _type(within) == "newest" else within
-    if not isinstance(inner, Mapping) or _type(inner) not in ("linf", "l2"):
+    newest = _type(within) == "newest"
+    inner = within.get("within") if newest else within
+    if _type(inner) not in ("linf", "l2"):
         return "", None, ()
     scale = inner.get("scale")
     numbers = tuple(map(float, scale)) if isinstance(scale, (list, tuple)) else ()
-    rest = {key: value for key, value in inner.items() if key != "eps"}
-    outer = {key: value for key, value in within.items() if key != "within"} if inner is not within else None
-    return json.dumps([rest, outer], sort_keys=True), float(inner["eps"]), numbers
+    ball = json.dumps([{**inner, "eps": None}, newest and {**within, "within": None}], sort_keys=True)
+    return ball, float(inner["eps"]), numbers
 
 
-def _usable_features(rows: Iterable[Row]) -> Mapping[tuple[str, ...], frozenset[int]]:
-    """By keys, the features that some budget of a report may change, as far as a budget has a number a feature.
-
-    Beside a budget without such numbers they are all features.
-    """
-    found = defaultdict[tuple[str, ...], frozenset[int]](frozenset)
-    size, whole = dict[tuple[str, ...], int](), set[tuple[str, ...]]()
-    for layer in (layer for row in rows for layer in row.layers):
-        if not isinstance(layer, Mapping) or layer.get("on") != "observation":
-            continue
-        (ball, _, scale), keys = _ball(layer.get("within")), _keys(layer)
-        if scale:
-            found[keys] |= {i for i, unit in enumerate(scale) if unit}
-            size[keys] = len(scale)
-        elif ball:
-            whole.add(keys)
-    return found | {keys: frozenset(range(size[keys])) for keys in whole & size.keys()}
+def _usable_features(rows: Iterable[Row]) -> Mapping[tuple[str, ...], set[int]]:
+    """By keys, the features that some budget of a report may change; -1 among them where one may change all."""
+    found = defaultdict[tuple[str, ...], set[int]](set)
+    for layer in (layer for row in rows for layer in row.layers if isinstance(layer, Mapping)):
+        if layer.get("on") == "observation":
+            ball, _, scale = _ball(layer.get("within"))
+            found[_keys(layer)] |= {i for i, unit in enumerate(scale) if unit} if scale or not ball else {-1}
+    return found
 
 
 def _is_of(how: object, *modules: str) -> bool:
@@ -437,19 +411,8 @@ def _is_of(how: object, *modules: str) -> bool:
     return kind is not None and f"{kind.__module__}.".startswith(tuple(f"adv_wrappers.{name}." for name in modules))
 
 
-def _at_most(when: Mapping[str, Any]) -> int | None:
-    """The largest number of attacks that a timing allows, as far as it says so by itself or joined with others."""
-    if _type(when) == "atmost":
-        return int(when["n"])
-    counts = [_at_most(_part(when, side)) for side in ("a", "b")] if _type(when) == "and" else []
-    return min((count for count in counts if count is not None), default=None)
-
-
 def _text(threat: str, *left_out: str) -> str:
-    """A threat's text without some of its arguments, or without the part of its timing that counts."""
-    if "atmost" in left_out:
-        threat = re.sub(r"&atmost\(\d+\)|atmost\(\d+\)&?", "", threat)
-        threat = re.sub(r"\bwhen=(?=,|$)", "", threat)
+    """A threat's text without some of its arguments."""
     try:
         return without_arguments(threat, *left_out)
     except ThreatError:
@@ -458,27 +421,19 @@ def _text(threat: str, *left_out: str) -> str:
 
 def _budget_words(row: AttackRow, choices: ReportChoices) -> str:
     """The budget of a sweep in words: what may move, and how far at an eps of 1."""
-    within = row.row.layers[0]["within"]
+    within, own = row.row.layers[0]["within"], row.keys == choices.at
     newest = _type(within) == "newest"
     inner = within["within"] if newest else within
     scale, where = inner.get("scale"), f" of {', '.join(row.keys)}" if row.keys else ""
     what, far = "feature", "eps, in its own unit"
     if isinstance(scale, (list, tuple)):
         far = f"eps times its scale ({', '.join(f'{unit:.3g}' for unit in scale[:8])}{', ...' if scale[8:] else ''})"
-        far = "eps times its range" if row.keys == choices.at and tuple(scale) == choices.scale else far
+        far = "eps times its range" if own and tuple(scale) == choices.scale else far
     elif scale is not None:
         far = f"eps times {scale}"
-    elif choices.played and choices.features is None and choices.unit and row.keys == choices.at:
-        what, far = "pixel", far if choices.unit.startswith("in ") else f"eps {choices.unit}"
+    elif own and choices.unit and choices.features is None:
+        what, far = "pixel", f"eps {choices.unit}"
     words = f"every {what}{where} may move by {far}"
     if inner["type"] == "l2":
         words = f"the Euclidean norm of the change{where} is at most eps, in the observation's own unit"
     return words + (", in the newest frame alone" if newest else "")
-
-
-def _curves(rows: Sequence[AttackRow]) -> tuple[Curve, ...]:
-    groups = defaultdict[str, list[AttackRow]](list)
-    for row in sorted(rows, key=lambda row: (row.eps or 0.0, row.window or (), row.count or 0, row.features)):
-        groups[row.attack].append(row)
-    found = {row.attack: Curve(row.attack, tuple(groups[row.attack])) for row in rows}  # in the order of the rows
-    return tuple(found.values())

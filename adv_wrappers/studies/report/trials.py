@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -29,6 +30,10 @@ from adv_wrappers.utils.pace import Progress
 from adv_wrappers.victims.victim import Victim
 
 ROOM = 1.25  # a row may take so much longer than estimated
+NO_LOSS, SOME_LOSS = (
+    0.02,
+    0.1,
+)  # of the return without an attack, up to which nothing counts as lost, and from which much
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,15 @@ class Trial:
             return self.row.mean_return
         return float(self.clean.mean_return + paired_differences(left, without).mean())
 
+    @property
+    def lost(self) -> float:
+        """What it takes of the mean return."""
+        return self.clean.mean_return - self.mean
+
+    def takes(self, share: float) -> bool:
+        """Whether it takes more than a share of the return."""
+        return self.lost > share * abs(self.clean.mean_return)
+
 
 class TrialPlayer:
     """Plays rows of one agent, all on the same episodes, each kept in a folder as it comes.
@@ -75,6 +89,7 @@ class TrialPlayer:
     Attributes:
         clean: the row without an attack, once :meth:`play_clean` has played it.
         left_out: what did not fit.
+        purpose: what rows are played for at present, in words.
         reserve: seconds before the deadline at which no row is played any more.
         clean_until: when the row without an attack ends in its middle; never, unless it is set.
     """
@@ -92,7 +107,7 @@ class TrialPlayer:
     ) -> None:
         self.victim, self.environment, self.episodes, self.at = victim, environment, episodes, at
         self.deadline, self.out, self._workers, self._progress = deadline, out, workers, progress
-        self.left_out = list[Untried]()
+        self.left_out, self.purpose = list[Untried](), ""
         self.reserve, self.clean_until = 0.0, Deadline(None)
         self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there
         self._stacks = [CLEAN_RUN]
@@ -133,8 +148,7 @@ class TrialPlayer:
     def play(
         self,
         attack: str | ThreatModel | tuple[ThreatModel, ...],
-        budget: Budget | None,
-        why: str,
+        budget: Budget | None = None,
         when: str | None = None,
         label: str = "",
         at: At = None,
@@ -145,7 +159,6 @@ class TrialPlayer:
         Args:
             attack: its text without a budget, or the threat itself, or those of a stack, innermost first.
             budget: its budget; None for an attack without.
-            why: what it is for, should it not fit into the time.
             when: the timing, as a text.
             label: what a threat that is no text is called.
             at: the key or keys that a text is aimed at, in place of the player's own.
@@ -158,18 +171,18 @@ class TrialPlayer:
         text = attack if isinstance(attack, str) else label
         stack = replace(self._stack(attack, budget, when, at), episodes=episodes)
         if self.is_over and not self._goes_on:
-            self.leave_out(text, why, self._row_seconds(text, budget))
+            self.leave_out(text, self._row_seconds(text, budget))
             raise OutOfTime
         with closing(self.evaluator([CLEAN_RUN, stack])) as evaluator:
             kept = self._goes_on and 1 in kept_rows(evaluator, self.out)
             seconds = self._row_seconds(text, budget, None if kept else evaluator)
             if not kept and not self.has_time_for(seconds):
-                self.leave_out(text, why, seconds)
+                self.leave_out(text, seconds)
                 raise OutOfTime
             try:
                 row = self._play(evaluator, self._progress if kept else self._told)[1]
             except OutOfTime:  # it takes longer than it seemed: another program uses the machine
-                self.leave_out(text, why, seconds)
+                self.leave_out(text, seconds)
                 raise
             self._stacks.append(evaluator.stacks[1])
             self._rows[len(self._stacks) - 1] = row
@@ -187,18 +200,18 @@ class TrialPlayer:
         """Whether a row that is said to take so long fits into the time that is left."""
         return seconds * ROOM <= self.deadline.left - self.reserve
 
-    def leave_out(self, threat: str, why: str, seconds: float) -> None:
+    def leave_out(self, threat: str, seconds: float) -> None:
         """Note what does not fit."""
-        self.left_out.append(Untried(threat, why, seconds))
+        self.left_out.append(Untried(threat, self.purpose, seconds))
 
-    def price(self, attack: str | ThreatModel, budget: Budget | None, label: str = "") -> float:
-        """About how many seconds a row under an attack takes; the arguments are those of :meth:`play`.
+    def price(self, attack: str, budget: Budget | None) -> float:
+        """About how many seconds a row under an attack takes; some of its steps are timed, if there is time for that.
 
-        Some of its steps are timed, unless there is no time left for that.
+        Raises:
+            AdvWrappersError: one of its kinds, for an attack that cannot be aimed at the agent.
         """
-        text = attack if isinstance(attack, str) else label
         with closing(self.evaluator([CLEAN_RUN, self._stack(attack, budget, None)])) as evaluator:
-            return self._row_seconds(text, budget, evaluator)
+            return self._row_seconds(attack, budget, evaluator)
 
     def report(self) -> Report:
         """All rows, with the warnings of a report."""
@@ -266,8 +279,7 @@ def one_feature(budget: Linf, feature: int, scale: tuple[float, ...]) -> Linf:
 
 def grouped_by_attack(left_out: Sequence[Untried]) -> list[Untried]:
     """What was left out, those of one attack and one purpose as one."""
-    found = dict[tuple[str, str], Untried]()
+    found = defaultdict[tuple[str, str], float](float)
     for one in left_out:
-        before = found.get((one.threat, one.why))
-        found[one.threat, one.why] = replace(one, seconds=one.seconds + (before.seconds if before else 0.0))
-    return list(found.values())
+        found[one.threat, one.why] += one.seconds
+    return [Untried(*named, seconds) for named, seconds in found.items()]

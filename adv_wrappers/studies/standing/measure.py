@@ -120,7 +120,7 @@ def add_submission(
             tell(f"{name}: {one.name}")
             try:
                 made = _searched(player, setting) if one is beam else one.attack(setting)
-                row = player.play(made.threat, None, "the standing", label=one.name).row
+                row = player.play(made.threat, label=one.name).row
                 entry.attacks[one.name] = _figures(row)
                 left_out.pop(one.name, None)
             except OutOfTime:
@@ -165,7 +165,7 @@ def _searched(player: TrialPlayer, setting: AttackSetting) -> MadeAttack:
     timer, found = timed_search(setting, sys.maxsize, SEARCHED_SHARE * player.deadline.left)
     if found is None:
         seconds = search_step(timer, setting) * player.clean.mean_length
-        player.leave_out(beam.name, "the standing", seconds)
+        player.leave_out(beam.name, seconds)
         raise OutOfTime
     return found
 
@@ -234,7 +234,7 @@ def add_attack(
         player.play_clean()
         tell(f"{entry.name}: {name}")
         try:
-            row = player.play(attack, None, "the standing", label=name).row
+            row = player.play(attack, label=name).row
         except OutOfTime as error:
             raise ValueRangeError(
                 f"{name} takes about {duration(player.left_out[-1].seconds)}: give more minutes"

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from adv_wrappers.evaluation.confidence_intervals import footnotes
 from adv_wrappers.rendering.table import grouped
-from adv_wrappers.studies.report.article import Figures, render
+from adv_wrappers.studies.report.article import render
 from adv_wrappers.studies.standing.entry import StandingEntry
 from adv_wrappers.studies.standing.measure import ATTACKS
 from adv_wrappers.utils.parsing import duration
@@ -35,13 +35,11 @@ def standing_page(
         notes: sentences to be said below the table.
     """
     environments = dict.fromkeys(entry.env_id for entry in entries)
-    figures = {name: _figures([one for one in entries if one.env_id == name]) for name in environments}
     return render(
         "standing.html",
         title=TITLE,
         entries=entries,
         pages=pages,
-        figures=figures,
         duration=duration,
         environments=[*environments],
         attacks=len(ATTACKS),
@@ -50,12 +48,6 @@ def standing_page(
         rules=rules,
         notes=notes,
     )
-
-
-def _figures(entries: Sequence[StandingEntry]) -> Figures:
-    """How the returns of one environment are written."""
-    shown = [one for entry in entries for one in (entry.clean, entry.strongest and entry.strongest[1]) if one]
-    return Figures([one.mean for one in shown])
 
 
 def figure_footnotes(entries: Sequence[StandingEntry]) -> list[str]:

@@ -190,12 +190,3 @@ class Entry:
                 f"make of the entry {self.name!r} must return a ThreatModel or a MadeAttack, got {made!r:.80}"
             )
         return MadeAttack(made)
-
-
-def count_of(things: Sequence[object], name: str) -> str:
-    """How many there are, in words: ``2 critics``.
-
-    >>> count_of([1], "critic"), count_of([1, 2], "critic")
-    ('1 critic', '2 critics')
-    """
-    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"

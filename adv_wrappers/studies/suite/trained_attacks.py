@@ -16,13 +16,14 @@ from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, VictimError
 from adv_wrappers.registry import FORMS
-from adv_wrappers.studies.suite.entry import NO_ACTION_BUDGET, NO_BUDGET, AttackSetting, Entry, MadeAttack, count_of
+from adv_wrappers.studies.suite.entry import NO_ACTION_BUDGET, NO_BUDGET, AttackSetting, Entry, MadeAttack
 from adv_wrappers.threats.presets import as_actor, threat
 from adv_wrappers.training.critic import check_critic_settings, exploring_victim, scan_critics
 from adv_wrappers.training.folder import read_record
 from adv_wrappers.training.imitation import LEAST_QUERIES, check_imitable, imitate
 from adv_wrappers.utils.checks import check_choice, check_names
 from adv_wrappers.utils.limits import expected_arguments
+from adv_wrappers.utils.parsing import counted
 
 SARSA = "robust-sarsa"
 _ROUNDS, _MOST_QUERIES = 6, 20_000  # of an imitation
@@ -109,7 +110,7 @@ def _learned(name: str, kind: str, on: On, setting: AttackSetting) -> MadeAttack
     late = len(best) > 1 and best[-1] < min(best[:-1])
     return MadeAttack(
         ThreatModel(on, learned, budget),
-        f"{what} of {steps} steps{each}, best of {count_of(returns[0], 'checkpoint')}{each}, {chosen}",
+        f"{what} of {steps} steps{each}, best of {counted(len(returns[0]), 'checkpoint')}{each}, {chosen}",
         (f"the best of {len(best)} checkpoints of {name} is its last: train it longer",) if late else (),
     )
 
@@ -201,7 +202,7 @@ def _sarsa(setting: AttackSetting) -> MadeAttack:
     chosen = f"chosen by mean return over {scan.chosen.episodes} other episodes"
     return MadeAttack(
         ThreatModel("observation", RobustSarsa(setting.victim, critic=scan.critic), budget),
-        f"best of {count_of(scan.critics, 'critic')}, {chosen}",
+        f"best of {counted(len(scan.critics), 'critic')}, {chosen}",
     )
 
 

@@ -56,14 +56,17 @@ def test_the_environment_and_the_file_of_the_agent_are_those_of_the_report(folde
 
 def test_its_price_stands_in_the_advice(folder: Path) -> None:
     (known, *_), (unknown, *_) = (advised(folder, **more) for more in ({"seconds": 0.0024}, {}))
-    assert "1,000,000 steps take about 40 min on this machine" in known.what and "--steps 1000000" in known.command
+    assert (
+        "1,000,000 steps, and they take about 40 min on this machine" in known.what
+        and "--steps 1000000" in known.command
+    )
     assert "1,000,000 steps, and the command says after the first rollout how long they take" in unknown.what
 
 
 def test_what_was_tried_is_said_and_the_size_is_no_larger_than_it_should_be(folder: Path) -> None:
     first = advised(folder, tried=["wocar", "sa"], most=0.05)[0]
-    assert "(wocar and sa were tried before)" in first.what and "every error of a smaller size, radial" in first.what
-    assert "(wocar was tried before)" in advised(folder, tried=["wocar", "wocar"])[0].what
+    assert "against errors of a smaller size, by radial (tried before: wocar, sa)" in first.what
+    assert "(tried before: wocar)" in advised(folder, tried=["wocar", "wocar"])[0].what
     assert "--eps 0.05 " in first.command and "--eps 0.125 " in advised(folder, most=0.5)[0].command
 
 
@@ -84,15 +87,13 @@ def test_a_worse_agent_is_left_for_the_one_that_it_was_trained_from(folder: Path
     known = {"begins_with": "zoo:cartpole-a2c", "most": 0.05, "scale": [1, 2, 3, 4], "tried": ["radial"], "by": "sa"}
     own, words = (9, 9, 9, 9), LAST.format("x") + " --seed 3"
     train, again, both = advised(folder, words, own, **known, report="before")
-    assert (
-        "earns much less than zoo:cartpole-a2c" in train.what and "a smaller size, sa (radial was tried" in train.what
-    )
+    assert "earns much less than zoo:cartpole-a2c" in train.what
+    assert "a smaller size, by sa (tried before: radial)" in train.what
     assert "CartPole-v1 --victim zoo:cartpole-a2c --robust sa --eps 0.05 --scale '1;2;3;4' --steps" in train.command
     assert "--victim card:hardened " in again.command
     assert both.command.startswith("adv-wrappers report before hardened-report ") and "zoo:cartpole-a2c" in both.what
-    first, *others = advised(folder, words, own, **known)
-    assert "report CartPole-v1 --victim zoo:cartpole-a2c --minutes 2 --out hardened-begins-with" in first.command
-    assert len(others) == 3 and "report hardened-begins-with hardened-report " in others[-1].command
+    train, again = advised(folder, words, own, **known)
+    assert "train-agent" in train.command and "report CartPole-v1" in again.command, "there is none to compare with"
 
 
 def test_no_command_is_made_of_what_has_no_name(folder: Path) -> None:

@@ -20,7 +20,7 @@ def test_what_is_written_is_read(tmp_path):
     folder = tmp_path.resolve()
     choices = ReportChoices(
         "adv-wrappers report", 2.0, 1.5, False, 30, (FeatureSpread("x", -1.0, None, 0.5),), (1.0, 2.0), "of the range",
-        0.25, ("a reason",), (CertifiedReturn(0.1, 3.0, None, 10, "bounds"),),
+        ("a reason",), (CertifiedReturn(0.1, 3.0, None, 10, "bounds"),),
         (Untried("pgd", "no time", 0.0),), "adv-wrappers report --minutes 3",
         (AttackedFrame("pgd", folder / "true.png", None, folder / "pictures" / "difference.png"),),
         folder / "film.gif", AdvisedTraining("wocar", ("sa",), 0.05, "ppo", "raw", 0.9, 0.0024, "a", (1.0,), "b"),
@@ -31,6 +31,6 @@ def test_what_is_written_is_read(tmp_path):
 
 
 def test_what_other_releases_wrote_is_left_out(tmp_path):
-    text = '{"schema": 2, "eps": [0.0, 0.1], "training": {"by": "radial", "seconds": 0.0024}}'
+    text = '{"schema": 2, "eps": [0.0, 0.1], "halving_eps": 0.1, "training": {"by": "radial", "seconds": 0.0024}}'
     (tmp_path / "choices.json").write_text(text)
     assert read_choices(tmp_path) == ReportChoices(training=AdvisedTraining("radial", seconds=0.0024), played=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from adv_wrappers.studies.report.eps_search import EpsSweep, strongest_by_eps
@@ -9,32 +11,49 @@ from adv_wrappers.studies.report.trials import Trial
 from tests.evaluation.made_reports import made_row
 
 
-def trial(eps: float, mean: float) -> Trial:
-    row = made_row("noise", [mean], action_change=1.0)
-    return Trial("noise", eps, row, row)
+def trial(eps: float, mean: float, clean: float) -> Trial:
+    return Trial("noise", eps, made_row("noise", [mean], action_change=1.0), made_row("none", [clean]))
+
+
+def played(sweep: EpsSweep, left: Callable[[float], float]) -> list[float]:
+    """The eps that are played, in their order."""
+    found = list[Trial]()
+    while (eps := sweep.next(strongest_by_eps(found), all=True)) is not None:
+        found.append(trial(eps, left(eps), sweep.clean))
+    return [one.eps or 0.0 for one in found]
 
 
 @pytest.mark.parametrize("clean", [0.0, -200.0])
 def test_no_half_is_looked_for_where_nothing_can_be_lost(clean: float) -> None:
     """Of a return of 0, or of the least there is, every eps would leave half or less."""
-    sweep = EpsSweep(False, 1.0, False, clean)
-    assert sweep.next_between(strongest_by_eps([trial(0.05, clean), trial(0.1, clean)])) is None
+    assert {*played(EpsSweep(False, 1.0, False, clean), lambda eps: clean)} <= {
+        *EpsSweep(False, 1.0, False, 1.0).ladder
+    }
 
 
 @pytest.mark.parametrize(("clean", "left", "largest"), [(100.0, 0.0, 0.1), (-100.0, -400.0, 0.5)])
 def test_a_sweep_goes_up_until_half_is_lost_where_that_is_known(clean: float, left: float, largest: float) -> None:
     """Larger eps take time from stronger attacks at smaller ones. Half of a negative return is of all that is lost."""
-    sweep = EpsSweep(False, 1.0, False, clean)
     lost = {0.1: 0.6, 0.2: 1.0}
-    played = sweep.outwards(lambda eps: trial(eps, clean + (left - clean) * lost.get(eps, float(eps > 0.2))))
-    assert max(one.eps or 0.0 for one in played) == largest
+    found = played(
+        EpsSweep(False, 1.0, False, clean), lambda eps: clean + (left - clean) * lost.get(eps, float(eps > 0.05))
+    )
+    assert max(found) == largest
 
 
 def test_of_integers_no_eps_is_below_one_of_them() -> None:
     sweep = EpsSweep(False, 1.0, False, 10.0, least=0.125)
     assert sweep.ladder == (0.2, 0.5, 1.0)
-    played = sweep.outwards(lambda eps: trial(eps, 0.0))
-    while (eps := sweep.next_between(strongest_by_eps(played))) is not None:
-        played.append(trial(eps, 0.0))
-    assert min(one.eps or 0.0 for one in played) >= 0.125
+    assert min(played(sweep, lambda eps: 0.0)) >= 0.125
     assert EpsSweep(False, 1.0, False, 10.0, least=2.0).ladder == (1.0,)
+
+
+def test_between_two_eps_it_looks_where_the_return_halves() -> None:
+    """Down to where nothing is lost, or, of an attack that comes later, to where less than half is."""
+    sweep = EpsSweep(False, 1.0, False, 10.0)
+    found = played(sweep, lambda eps: 10.0 if eps < 0.003 else 8.0 if eps < 0.03 else 0.0)
+    assert found[:5] == [0.05, 0.02, 0.01, 0.005, 0.002]
+    assert 0.03 <= min(eps for eps in found if eps >= 0.03) <= 0.036
+    known = strongest_by_eps([trial(0.05, 0.0, 10.0), trial(0.02, 8.0, 10.0)])
+    between = sweep.next(known, all=False)
+    assert sweep.next(known, all=True) == 0.01 and between is not None and 0.02 < between < 0.05

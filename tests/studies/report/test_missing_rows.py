@@ -46,7 +46,7 @@ def test_each_is_played_under_what_the_other_was(tmp_path: Path) -> None:
     agents, notes = play_missing_rows((one, other), 1000.0, tmp_path / "rows")
     first, second = ([row.name for row in agent.attacked] for agent in agents)
     assert sorted(first) == sorted(second) and len(first) == 6 and flipped in first and stack in first
-    assert notes == ["5 rows that one of the two lacked were played on it, eps in the units of the first."]
+    assert notes == ["Played on the agent that lacked it, with eps in the units of the first report: 5 rows."]
     for agent, victim in zip(agents, (FIRST, SECOND), strict=True):
         own = adv.evaluate(victim, "CartPole-v1", first, episodes=2, env_kwargs=SHORT)
         assert {row.name: row.row["returns"] for row in agent.attacked} == {
@@ -73,10 +73,10 @@ def test_the_time_is_kept_and_the_same_call_goes_on(tmp_path: Path) -> None:
     a = played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"])
     b = played(tmp_path / "b", SECOND, ["fgsm:eps=0.1", "max-diff:eps=0.2"])
     notes, (first, second) = completed(a, b, tmp_path / "rows", minutes=1e-9)
-    assert len(first) == len(second) == 2 and re.match("2 rows did not fit into the time, about .* goes on", notes[0])
+    assert len(first) == len(second) == 2 and re.match("Left out for lack of time: 2 rows, about .* goes on", notes[0])
     assert completed(a, b, tmp_path / "rows")[1] == [("fgsm:eps=0.1", "max-diff:eps=0.2", "pgd:eps=0.1")] * 2
     kept = completed(a, b, tmp_path / "rows", minutes=1e-9)[0]
-    assert kept[0].startswith("2 rows that one of the two lacked")
+    assert kept[0].endswith("the first report: 2 rows.")
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +89,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_a_single_row_is_one_row(pair: tuple[Path, Path], tmp_path: Path) -> None:
     late = completed(*pair, tmp_path / "rows", minutes=1e-9)[0]
-    assert late[0].startswith("1 row did not fit into the time")
+    assert late[0].startswith("Left out for lack of time: 1 row, ")
     found = completed(*pair, tmp_path / "rows")[0]
-    assert found == ["1 row that one of the two lacked was played on it, eps in the units of the first."]
+    assert found == ["Played on the agent that lacked it, with eps in the units of the first report: 1 row."]
 
 
 def changed(folder: Path, to: Path, **report: object) -> Path:

@@ -15,6 +15,7 @@ from PIL import Image
 import adv_wrappers as adv
 from adv_wrappers.errors import OutputError, ValueRangeError
 from adv_wrappers.evaluation.confidence_intervals import MeanWithInterval
+from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.studies.report import agent_article
 from adv_wrappers.studies.report import page as page_module
 from adv_wrappers.studies.report.agent_article import article_of, mean_limits
@@ -116,8 +117,9 @@ def test_a_mean_return_comes_with_its_interval(html, played):
     (agent,) = read_reports(played).agents
     text = " ".join("".join(Page(html).text).replace("\N{MINUS SIGN}", "-").split())
     row = next(row for row in agent.rows if row.name == "noise:eps=0.4")
-    assert f"{row.row['mean_return']:.1f} {row.row['low']:.1f} to {row.row['high']:.1f}" in text
-    hint = f"{row.row['mean_return']:.1f} ({row.row['low']:.1f} to {row.row['high']:.1f})"
+    mean, low, high = (number_text(row.row[name]) for name in ("mean_return", "low", "high"))
+    assert f"{mean} {low} to {high}" in text
+    hint = f"{mean} ({low} to {high})"
     assert f"<title>noise:eps=0.4: {hint}</title>" in html  # where a pointer rests on its dot
     assert "too few or too alike for an interval" in text and "95% interval" not in text
 
@@ -222,7 +224,7 @@ def test_pictures_are_left_out_of_a_page_that_would_be_too_large(folder, tmp_pat
     without_film = written(film="large.png")
     assert without_film.count("data:image/png") == 2 and "The film is left out" in without_film
     bare = written(film="small.png", frames=[{**frame, "true": "large.png"}])
-    assert bare.count("data:image/png") == 1 and "Pictures are left out" in bare
+    assert bare.count("data:image/png") == 1 and "fgsm, step 3 is left out" in bare
     with small.open("ab") as file:
         file.truncate(LARGEST_PAGE + 1)  # more than a page by itself
     assert "The film is left out" in written(film="small.png", frames=[])

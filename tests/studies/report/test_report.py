@@ -27,7 +27,7 @@ from adv_wrappers.studies.report import agenda, eps_search
 from adv_wrappers.studies.report import observation_ranges as ranges_module
 from adv_wrappers.studies.report import report as report_module
 from adv_wrappers.studies.report.advised_training import advised_training
-from adv_wrappers.studies.report.folder import ReportFolder
+from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.report import report
 from adv_wrappers.studies.report.trials import Trial, TrialPlayer
 from adv_wrappers.utils import deadline
@@ -110,13 +110,13 @@ def found(net: Any, env: Any, out: Path, **given: Any) -> Any:
 def test_an_agent_that_ignores_what_it_sees(tmp_path: Path) -> None:
     made = found(Deaf(), Guess, tmp_path / "out")
     assert made.verdict.sentence.startswith("Nothing that was tried changes a single action")
-    assert made.choices.halving_eps is None and not any(step.command for step in made.verdict.next)
+    assert not any(step.command for step in made.verdict.next)
 
 
 def test_an_agent_that_breaks_below_a_hundredth(plain_report: Callable[[type], Any]) -> None:
     made = plain_report(Narrow)
-    assert made.verdict.figure.eps < 0.01 and made.choices.halving_eps < 0.01
-    assert made.verdict.hurts["Weakest feature"] == "feature 0"
+    assert made.verdict.figure.eps < 0.01
+    assert " on feature 0 leaves " in made.verdict.hurts["Weakest feature"]
     assert "feature 0 alone" in made.verdict.sentence
     why = [text for text in made.verdict.cannot_tell if "train-agent" in text]
     assert len(why) == 1 and why[0].startswith("No training by train-agent is advised: "), "it has no layers"
@@ -152,7 +152,8 @@ def test_noise_is_first_and_stronger_attacks_move_the_sweep_down(
     told = list[str]()
     made = found(Plain(), Guess, tmp_path / "out", tell=told.append)
     left = {row["threat"]: row["mean_return"] for row in made.report.threats}
-    names = [*left]
+    first, *others = left
+    names = [first, *reversed(others)]  # the newest stands first
     assert any(sentence.startswith("fgsm, ") for sentence in told), "an attack has one name, told and on the page"
     assert names[2].startswith("fgsm:"), "noise alone is no attack"
     assert names[1].startswith("noise:") and min(left[name] for name in names if "noise:eps=0.2," in name) > 10
@@ -243,7 +244,7 @@ def test_an_agent_that_breaks_under_a_load(
     assert made.verdict.hurts["Worst change of body or world"].startswith("mass times 1.3")
     assert "Worst change of body or world" not in left.verdict.hurts
     assert any("Its body and its world were left as they are" in text for text in left.choices.not_tried)
-    assert any("adv-wrappers certify as --least-reward" in text for text in left.choices.not_tried)
+    assert any("give least_reward=, or least_return=" in text for text in left.choices.not_tried)
 
 
 VECTOR, GOAL = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32)
@@ -373,10 +374,9 @@ def test_a_training_ends_with_its_time_between_checkpoints(tmp_path: Path, monke
             return super().step(action)
 
     agent = victim(Plain())
-    folder = ReportFolder(tmp_path, agent, adv.Environment.of(Slow, agent), 0)
     sections: Any = SimpleNamespace(
         environment=adv.Environment.of(Slow, agent), victim=agent, rows=SimpleNamespace(episodes=Episodes(1, 0)),
-        folder=folder, num_envs=2, deadline=deadline.Deadline(6.25),
+        path=tmp_path, seed=0, num_envs=2, deadline=deadline.Deadline(6.25),
     )  # fmt: skip
     with pytest.raises(OutOfTime):
         agenda.Agenda._trained(sections, "pa-ad", 10_000, adv.Linf(0.1))
@@ -469,7 +469,6 @@ def test_another_call_with_less_time_keeps_what_was_found(tmp_path: Path, monkey
     again = found(Plain(), Guess, tmp_path / "out")
     assert again.verdict.figure.mean == first.verdict.figure.mean
     assert again.verdict.figure.eps == first.verdict.figure.eps
-    assert again.choices.halving_eps == first.choices.halving_eps
     before, after = ({row["threat"] for row in one.report.threats} for one in (first, again))
     assert before == after
     assert json.loads((tmp_path / "out" / "report.json").read_text())["threats"][-1]["threat"] in before
@@ -518,17 +517,18 @@ def test_what_a_users_environment_raises_in_a_training_is_said(tmp_path: Path) -
 
     agent = victim(Plain())
     environment = adv.Environment.of(Licensed, agent)
-    folder = ReportFolder(tmp_path, agent, environment, 0)
     clean = made_row("none", [20.0])
     rows: Any = SimpleNamespace(
         episodes=Episodes(1, 0), clean=clean, deadline=deadline.Deadline(1e5), close=lambda: None,
-        leave_out=lambda *_: None, reserve=0.0,
+        leave_out=lambda *_: None, reserve=0.0, out=tmp_path,
     )  # fmt: skip
     ranges: Any = SimpleNamespace(
         seconds=0.0, scale=None, image=False, levels=1.0, whole=False, least_eps=0.0, unfit=()
     )
-    sections = agenda.Agenda(agent, environment, rows, ranges, folder, None, lambda _: None)
-    sections.swept = [Trial("noise", 0.1, made_row("noise", [5.0]), clean)]
+    sections = agenda.Agenda(
+        agent, environment, rows, ranges, ReportChoices(),
+        [Trial("noise", 0.1, made_row("noise", [5.0]), clean)], None, lambda _: None,
+    )  # fmt: skip
     sections._train()
     [said] = sections.not_tried
     assert said.startswith(
@@ -580,5 +580,5 @@ def test_an_interrupted_report_has_its_page(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(KeyboardInterrupt):
         found(Plain(), Guess, tmp_path / "out", tell=interrupt)
     kept = json.loads((tmp_path / "out" / "choices.json").read_text())
-    assert not kept["finished"] and kept["halving_eps"] and (tmp_path / "out" / "report.html").exists()
+    assert not kept["finished"] and (tmp_path / "out" / "report.html").exists()
     assert found(Plain(), Guess, tmp_path / "out").choices.finished

@@ -17,6 +17,7 @@ from adv_wrappers.errors import StoreError, ValueRangeError
 from adv_wrappers.evaluation.confidence_intervals import paired_difference
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.studies import Plan, Store, run
+from adv_wrappers.studies.report.agent_article import article_of
 from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.page import page_of
 from adv_wrappers.studies.report.sections import StoredReports, read_reports, sorted_report
@@ -33,53 +34,51 @@ def agent(played):
     return only
 
 
-def names(curves):
-    return {curve.attack: [row.name for row in curve.rows] for curve in curves}
+def labels(rows):
+    return [row.label for row in rows]
 
 
 def test_every_row_is_in_one_section(agent):
     assert [row.kind for row in agent.rows] == (
-        ["clean"] + ["sweep"] * 5 + ["feature"] * 3 + ["moment"] * 2 + ["few"] * 3 + ["action"] + ["other"] * 2
+        ["clean"]
+        + ["sweep"] * 5
+        + ["feature"] * 3
+        + ["moment"] * 2
+        + ["few"] * 2
+        + ["other", "action", "other", "other"]
     )
-    parts = [
-        *agent.sweeps[0].curves,
-        *agent.sweeps[1].curves,
-        *agent.curves("feature"),
-        *agent.curves("moment"),
-        *agent.curves("few"),
+    sections = [
+        section
+        for section in article_of(agent, "a0", False).sections
+        if section.key in {row.kind for row in agent.attacked} - {"sweep"}
     ]
-    shown = sum(len(curve.rows) for curve in parts) + len(agent.of("action") + agent.of("daylight") + agent.of("other"))
-    assert shown == len(agent.attacked)
+    shown = [len(section.parts[1].lines) for section in sections]
+    assert sum(shown) + len(agent.of("sweep")) == len(agent.attacked)
 
 
-def test_a_sweep_has_one_budget_and_its_curves_go_over_eps(agent):
+def test_a_sweep_has_one_budget_and_goes_over_eps(agent):
     linf, l2 = agent.sweeps
     assert linf.budget == "every feature may move by eps, in its own unit" and "Euclidean" in l2.budget
-    assert names(linf.curves) == {
-        "fgsm": ["fgsm:eps=0.05", "fgsm:eps=0.2"],
-        "noise": ["noise:eps=0.2", "noise:eps=0.4"],
-    }
-    assert names(l2.curves) == {"fgsm": ["fgsm:eps=0.3,norm=l2"]}
+    assert labels(linf.rows) == ["fgsm:eps=0.05", "fgsm:eps=0.2", "noise:eps=0.2", "noise:eps=0.4"]
+    assert [row.attack for row in linf.rows] == ["fgsm", "fgsm", "noise", "noise"]
+    assert labels(l2.rows) == ["fgsm:eps=0.3,norm=l2"] and l2.rows[0].attack == "fgsm"
 
 
 def test_the_strongest_attack_never_gets_weaker_with_eps(agent):
     strongest = agent.sweeps[0].strongest
-    means = [row.row["mean_return"] for _, row in strongest]
-    assert [eps for eps, _ in strongest] == [0.0, 0.05, 0.2, 0.4]
-    assert means == sorted(means, reverse=True) and strongest[0][1].kind == "clean"
-    assert strongest[3][1].name == "fgsm:eps=0.2"  # noise at 0.4 takes less
+    means = [row.row["mean_return"] for row in strongest.values()]
+    assert [*strongest] == [0.0, 0.05, 0.2, 0.4]
+    assert means == sorted(means, reverse=True) and strongest[0.0].kind == "clean"
+    assert strongest[0.4].name == "fgsm:eps=0.2"  # noise at 0.4 takes less
 
 
-def test_what_a_section_varies_is_left_out_of_the_name(agent):
-    assert names(agent.curves("feature")) == {
-        "fgsm": ["fgsm:eps=0.2,scale=1;0;0;0", "fgsm:eps=0.2,scale=0;0;1;0", "fgsm:eps=0.4,scale=0;0;1;0"]
-    }
-    assert {row.features for row in agent.curves("feature")[0].rows} == {(0,), (2,)}
-    assert [row.window for row in agent.curves("moment")[0].rows] == [(0, 20), (20, 40)]
-    assert {curve.attack: [row.count for row in curve.rows] for curve in agent.curves("few")} == {
-        "fgsm:eps=0.4": [3, 9],
-        "fgsm:eps=0.4,when=strategic(0.1)": [3],
-    }
+def test_a_label_says_in_words_what_may_change(agent):
+    assert labels(agent.of("feature")) == [
+        "fgsm:eps=0.2 on feature 0", "fgsm:eps=0.2 on feature 2", "fgsm:eps=0.4 on feature 2",
+    ]  # fmt: skip
+    assert labels(agent.of("moment")) == ["fgsm:eps=0.4 in steps 0 to 19", "fgsm:eps=0.4 in steps 20 to 39"]
+    assert labels(agent.of("few")) == ["fgsm:eps=0.4 in at most 3 steps", "fgsm:eps=0.4 in at most 9 steps"]
+    assert "fgsm:eps=0.4,when=strategic(0.1)&atmost(3)" in labels(agent.of("other"))
 
 
 def test_a_scale_of_all_usable_features_is_the_whole_budget(tmp_path):
@@ -263,9 +262,9 @@ def test_a_report_of_anything_can_be_drawn():
     stored = StoredReports(Path("rows.db"), (agent,), ("lost:eps=1",), {"broken": "ValueError: no"})
     text = page_of(stored, "report.html").decode()
     assert "agent abababababab" in text and ">ssim</th>" in text and ">psnr</th>" not in text
-    assert "The 6 that hurt least" in text
+    assert "6 more are in the table of all attacks alone." in text
     assert "compare them with: lost:eps=1." in text and "they failed: broken (ValueError: no)." in text
-    assert "No single command plays this again" in text
+    assert "Play it again" not in text, "some of it has no name"
     bare = page_of(StoredReports(Path("rows.db"), (sorted_report(made()),), (), {}), "bare.html").decode()
     assert "No attack was played." in bare
 

@@ -32,13 +32,13 @@ def test_a_row_that_takes_longer_than_it_seemed_ends_with_its_time(
     agent = victim(Plain())
     rows = TrialPlayer(agent, Environment.of(Busy, agent), Episodes(3, 0), Deadline(100.0), tmp_path)
     rows.play_clean()
-    rows.play("noise", adv.Linf(0.1), "a test")
+    rows.play("noise", adv.Linf(0.1))
     each[0], rows.deadline = 1.0, Deadline(10.0)
     with pytest.raises(OutOfTime):
-        rows.play("noise", adv.Linf(0.2), "a test")
+        rows.play("noise", adv.Linf(0.2))
     assert now[0] < 20 and [one.threat for one in rows.left_out] == ["noise"]
     with pytest.raises(OutOfTime):
-        rows.play("fgsm", adv.Linf(0.2), "a test")
+        rows.play("fgsm", adv.Linf(0.2))
     assert now[0] < 20, "what is not played any more is not timed either"
     assert len(rows.report().threats) == 2
     rows.close()
@@ -49,7 +49,7 @@ def test_rows_of_an_earlier_call_are_taken_over_after_the_time(tmp_path: Path) -
     for seconds in (None, 0.0):
         rows = TrialPlayer(agent, Environment.of(Guess, agent), Episodes(3, 0), Deadline(seconds), tmp_path)
         rows.play_clean()
-        rows.play("noise", adv.Linf(0.1), "a test")
+        rows.play("noise", adv.Linf(0.1))
         assert len(rows.report().threats) == 2 and not rows.left_out
         rows.close()
 
@@ -68,7 +68,7 @@ def test_what_costs_little_is_not_priced_as_the_slowest_attack(tmp_path: Path) -
         ("apgd:steps=5", adv.Linf(0.1)),
     ):
         with pytest.raises(OutOfTime):
-            rows.play(attack, budget, "a test")
+            rows.play(attack, budget)
     fault, *attacks = (one.seconds for one in rows.left_out)
     assert fault == pytest.approx(clean) and attacks == [60.0, 60.0]
     rows.close()

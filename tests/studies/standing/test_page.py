@@ -38,9 +38,9 @@ def html():
 def test_every_agent_has_a_row_with_its_intervals(html):
     first, second, third = cells(html)
     assert first[0].startswith("a E-v1, pgd MIT, ffff") and first[1] == "E-v1 0.1 in raw units, 10 episodes"
-    assert first[2:6] == ["10.00 9.00 to 11.00", "10.00 9.00 to 11.00", "4.00 3.00 to 5.00", "pgd"]
+    assert first[2:6] == ["10 9 to 11", "10 9 to 11", "4 3 to 5", "pgd"]
     assert first[6:] == ["2 of 10", DASH, "ppo, sa", "1.5", "2", "5 under PGD"]
-    assert second[2] == "4.00 3.00 to 5.00†" and second[7] == "2.00"
+    assert second[2] == "4 3 to 5†" and second[7] == "2"
     assert third[4:7] == ["not attacked yet", DASH, "1 of 10 5 min left out"]
     assert "† no interval of 95% (all returns are equal" in html and '<p class="note">A note.</p>' in html
     assert "<li>a, c: no bounds</li>" in html

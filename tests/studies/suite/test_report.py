@@ -14,6 +14,7 @@ from adv_wrappers.evaluation.confidence_intervals import caveat
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.studies import SuiteReport
 from adv_wrappers.studies.suite.report import close_attacks
+from tests.episodes import short_episodes_of
 from tests.evaluation.made_reports import made_row
 from tests.every_case import every_case
 
@@ -29,7 +30,8 @@ FRESH = {"none": [9.0, 9.0, 9.0, 9.0], "a": [2.0, 4.0, 6.0, 9.0]}
 @pytest.fixture(scope="module")
 def report() -> SuiteReport:
     """Three attacks with returns that were made up, in the report of an evaluation; and the strongest's others."""
-    played = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", ["noise:eps=0.1"], episodes=1)
+    with short_episodes_of(1, "CartPole-v1"):
+        played = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", ["noise:eps=0.1"], episodes=1)
 
     def made(all_: dict[str, list[float]]) -> tuple[Row, ...]:
         return tuple(made_row(name, returns, caveat=caveat(returns)) for name, returns in all_.items())

@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-import shutil
 import sys
-from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -19,8 +17,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.applicable_attacks import BEAM, untrained_threat, why_no_beam
-from adv_wrappers.evaluation.searches.beam import beam_search
+from adv_wrappers.evaluation.applicable_attacks import why_no_beam
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.studies import SUITES, AttackSetting, Entry, MadeAttack, SuiteReport, run_suite, standard
 from adv_wrappers.studies.suite.attack_lists import entry_named
@@ -61,66 +58,30 @@ class Seeded(gym.Wrapper):
 
 
 @pytest.fixture(scope="module")
-def suite(tmp_path_factory):
-    """A suite on CartPole of a few steps, and its folder."""
-    out = tmp_path_factory.mktemp("suites") / "one"
-    return standard("zoo:cartpole-a2c", briefly, 0.05, out=out, **QUICK), out
+def whole(tmp_path_factory):
+    """A suite on CartPole of a few steps."""
+    return standard("zoo:cartpole-a2c", briefly, 0.05, out=tmp_path_factory.mktemp("suites") / "one", **QUICK)
 
 
-def test_what_applies_is_scored_and_what_does_not_is_listed(suite):
-    report, _ = suite
+@pytest.mark.slow
+def test_what_applies_is_scored_and_what_does_not_is_listed(whole):
     untrained = ("noise", "min-best", "pgd", "apgd", "multi-targeted", "momentum", "max-diff", "strong-max-diff")
-    assert report.attacks == (*untrained, "beam", "sa-rl", "pa-ad")
+    assert whole.attacks == (*untrained, "beam", "sa-rl", "pa-ad")
     instead = "use min-best or max-diff, or min-value"
-    assert report.left_out == {
+    assert whole.left_out == {
         "min-q": f"min-q needs Q-values, and this victim has none: {instead}",
         "robust-sarsa": "robust-sarsa is for continuous actions, this victim acts in Discrete(2)",
         "model-based": "it needs a model of the environment: dynamics=",
     }
-    assert {*report.attacks, *report.left_out} == {*ATTACKS}
-    clean, *rows = report.report.threats
-    assert report.clean is clean and clean["threat"] == "none"
+    assert {*whole.attacks, *whole.left_out} == {*ATTACKS}
+    clean, *rows = whole.report.threats
+    assert whole.clean is clean and clean["threat"] == "none"
     assert all(len(row["returns"]) == 4 and (row["linf"] or 0) <= 0.05 + 1e-6 for row in rows)
-    assert report.settings["budget"] == "eps=0.05" and report.settings["within"] == {"type": "linf", "eps": 0.05}
-
-
-def test_the_worst_case_and_the_shares(suite):
-    report, _ = suite
-    means = {row["threat"]: row["mean_return"] for row in report.report.threats[1:]}
-    assert report.chosen["mean_return"] == min(means.values()) == means[report.worst["threat"]]
-    assert sum(report.shares.values()) == pytest.approx(1) and {*report.shares} == {*report.attacks}
-    assert report.worst_per_episode["mean_return"] <= report.chosen["mean_return"]
-
-
-def test_how_figures_came_about(suite):
-    report, out = suite
+    assert whole.settings["budget"] == "eps=0.05" and whole.settings["within"] == {"type": "linf", "eps": 0.05}
     kept = "one training of 256 steps, best of 2 checkpoints, chosen by mean return over 3 other episodes"
-    assert report.protocol["sa-rl"] == report.protocol["pa-ad"] == kept and len(read_record(out / "pa-ad")) == 2
-    assert {report.protocol[name] for name in ("noise", "pgd", "strong-max-diff")} == {"one setting, one run"}
-    assert {*report.protocol} == {*report.attacks}
-
-
-def test_the_same_episodes_as_an_evaluation_plays(suite):
-    report, out = suite
-    threats = ["max-diff:eps=0.05", "max-diff:restarts=6,keep=best,noise=0,eps=0.05", f"learned:card={out / 'pa-ad'}"]
-    rows = adv.evaluate("zoo:cartpole-a2c", briefly, threats, episodes=4, num_envs=4).threats
-    mine = {row["threat"]: row["returns"] for row in report.report.threats}
-    assert [row["returns"] for row in rows] == [mine[name] for name in ("none", "max-diff", "strong-max-diff", "pa-ad")]
-
-
-def test_the_worst_case_is_that_of_other_episodes(suite):
-    report, out = suite
-    name = report.chosen["threat"]
-    how = f"learned:card={out / name}" if name in ("sa-rl", "pa-ad") else None
-    if how is None and name == BEAM:
-        how = beam_search("zoo:cartpole-a2c", briefly, 0.05, 4, fresh_seed(0)).threat
-    elif how is None:
-        how = untrained_threat(name, adv.Linf(0.05))
-    rows = adv.evaluate("zoo:cartpole-a2c", briefly, [how], episodes=4, seed=fresh_seed(0), num_envs=4).threats
-    assert [row["returns"] for row in rows] == [row["returns"] for row in report.fresh.threats]
-    assert report.fresh.threats[1]["threat"] == report.worst["threat"] == name
-    assert not {*report.fresh.episode_seeds} & {*report.report.episode_seeds}
-    assert report.fresh.episode_seeds == tuple(np.random.SeedSequence(fresh_seed(0)).generate_state(4))
+    assert whole.protocol["sa-rl"] == whole.protocol["pa-ad"] == kept
+    assert {whole.protocol[name] for name in ("noise", "pgd", "strong-max-diff")} == {"one setting, one run"}
+    assert {*whole.protocol} == {*whole.attacks}
 
 
 class Lottery(gym.Env):
@@ -138,6 +99,7 @@ class Lottery(gym.Env):
         return np.zeros(2, np.float32), float(self.rewards[int(action)]), True, False, {}
 
 
+@pytest.mark.slow
 def test_the_worst_case_of_attacks_that_take_nothing_is_nothing():
     net = torch.nn.Linear(2, 2, bias=False)
     victim = adv.from_module(net, Lottery.observation_space, Lottery.action_space, "logits")
@@ -182,29 +144,12 @@ def test_further_episodes_choose_between_attacks_that_are_not_told_apart(tmp_pat
     assert chosen == report.worst["threat"] and SuiteReport.from_json(tmp_path / "report.json") == report
 
 
-def test_everything_is_kept_and_of_a_finished_suite_nothing_is_played(suite):
-    report, out = suite
-    assert {path.name for path in out.iterdir()} == {
-        "beam",
-        "evaluation",
-        "fresh",
-        "pa-ad",
-        "sa-rl",
-        "report.json",
-        "suite.json",
-        *(["tie_break"] if report.tie_break is not None else []),
-    }
-    assert len(adv.Report.from_json(out / "evaluation" / "report.json").threats) == 12
-    received = []
-    again = standard("zoo:cartpole-a2c", briefly, 0.05, out=out, progress=lambda *at: received.append(at), **QUICK)
-    assert again == report and all(done in (0, whole) for _, done, whole in received)
-
-
 class Stopped(Exception):
     """What ends a suite from outside."""
 
 
-def test_an_interrupted_suite_goes_on(suite, tmp_path):
+@pytest.mark.slow
+def test_an_interrupted_suite_goes_on(whole, tmp_path):
     received: list[tuple[str, int, int]] = []
     how: dict[str, Any] = {"out": tmp_path, "attacks": ("noise", "max-diff", "sa-rl", "pa-ad"), **QUICK}
 
@@ -222,8 +167,8 @@ def test_an_interrupted_suite_goes_on(suite, tmp_path):
     trained = [at for at in received if not at[0].startswith("scoring")]
     assert trained == [("sa-rl", 0, 256), ("sa-rl", 256, 256), *(("pa-ad", done, 256) for done in (0, 256, 256))]
     assert read_record(tmp_path / "sa-rl") == before[0] and read_record(tmp_path / "pa-ad")[:1] == before[1]
-    assert report.protocol.items() <= suite[0].protocol.items()
-    mine, others = ({row["threat"]: row["returns"] for row in r.report.threats} for r in (report, suite[0]))
+    assert report.protocol.items() <= whole.protocol.items()
+    mine, others = ({row["threat"]: row["returns"] for row in r.report.threats} for r in (report, whole))
     assert len(mine) == 5 and {**mine, "pa-ad": None}.items() <= {**others, "pa-ad": None}.items()
     names = [what for what, done, _ in received if done == 0 and what.startswith("scoring")]
     last = (f"scoring {name}{FRESH}" for name in ("none", report.worst["threat"]))
@@ -258,27 +203,6 @@ def scored(received):
         what.removeprefix("scoring ") for what, *_ in received if what.startswith("scoring ") and FRESH not in what
     ]
     return [name for name in dict.fromkeys(names) if names.count(name) > 2]
-
-
-def untimed(report):
-    def without(part):
-        return replace(part, threats=tuple(replace(row, ms_per_step=0.0) for row in part.threats))
-
-    return replace(report, report=without(report.report), fresh=without(report.fresh))
-
-
-def test_one_more_attack_is_all_that_is_scored(tmp_path):
-    received: list[tuple[str, int, int]] = []
-    how: dict[str, Any] = {"episodes": 4, "num_envs": 2, "progress": lambda *at: received.append(at)}
-    few, all_ = ("noise", "max-diff"), ("noise", "pgd", "max-diff")
-    first = standard("zoo:cartpole-dqn", briefly, 0.05, attacks=few, out=tmp_path, **how)
-    assert scored(received) == ["none", *few]
-    received.clear()
-    more = standard("zoo:cartpole-dqn", briefly, 0.05, attacks=all_, out=tmp_path, **how)
-    assert scored(received) == ["pgd"] and first.report.threats == tuple(more.report.threats[i] for i in (0, 1, 3))
-    received.clear()
-    assert untimed(more) == untimed(standard("zoo:cartpole-dqn", briefly, 0.05, attacks=all_, **how))
-    assert scored(received) == ["none", *all_]
 
 
 def test_rows_outlive_every_interruption(tmp_path):
@@ -316,6 +240,7 @@ def test_rows_outlive_every_interruption(tmp_path):
         assert sorted(about["episodes"] for about, _ in store.rows()) == [2, 4, 4, 4, 4]
 
 
+@pytest.mark.slow
 def test_fresh_episodes_are_kept_and_played_again_for_another_worst_case_only(tmp_path):
     received: list[tuple[str, int, int]] = []
 
@@ -341,28 +266,6 @@ def test_fresh_episodes_are_kept_and_played_again_for_another_worst_case_only(tm
     more = standard("zoo:cartpole-dqn", briefly, 0.3, attacks=("noise", "pgd"), **how)
     assert played() == ["pgd"] and more.worst["threat"] == "pgd" and more.fresh.threats[0] == first.fresh.threats[0]
     assert SuiteReport.from_json(tmp_path / "report.json") == more
-
-
-def test_a_longer_training_is_scored_again_and_nothing_else(tmp_path):
-    how: dict[str, Any] = {"attacks": ("noise", "sa-rl"), "out": tmp_path}
-    first = standard(toy_victim(), Toy, 1.0, **{**how, **QUICK, "steps": 128}).report.threats
-    second = standard(toy_victim(), Toy, 1.0, **how, **QUICK).report.threats
-    assert second[:2] == first[:2] and second[2]["mean_return"] < first[2]["mean_return"]
-    with Store(tmp_path / "evaluation" / "rows.db") as store:
-        kept = [row["returns"] for _, row in store.rows()]
-    assert kept == [row["returns"] for row in (*second, first[2])]
-
-
-def test_a_smaller_suite_takes_no_row_away(tmp_path):
-    received: list[tuple[str, int, int]] = []
-    how: dict[str, Any] = {"out": tmp_path, "episodes": 4, "num_envs": 2, "attacks": ("noise", "pgd")}
-    first = standard("zoo:cartpole-dqn", briefly, 0.3, **how)
-    how["progress"] = lambda *at: received.append(at)
-    assert standard("zoo:cartpole-dqn", briefly, 0.3, **{**how, "attacks": ["noise"]}).attacks == ("noise",)
-    assert standard("zoo:cartpole-dqn", briefly, 0.3, **{**how, "episodes": 2}).report.episodes == 2
-    received.clear()
-    assert standard("zoo:cartpole-dqn", briefly, 0.3, **how) == first and not scored(received)
-    assert SuiteReport.from_json(tmp_path / "report.json") == first
 
 
 def test_trainings_and_choices_share_no_episode_with_the_score():
@@ -537,11 +440,6 @@ def test_an_entry_of_ones_own_is_made_again_as_its_code_may_have_changed(tmp_pat
         )
         assert len(made) == count
     assert report.suite == "two" and report.protocol["mine"] == "best of three" and report.warnings[-1] == "look out"
-    received = []
-    how = {"eps": 0.05, "episodes": 2, "out": tmp_path / "known", "progress": lambda *at: received.append(at)}
-    first = run_suite(["noise", "max-diff:steps=3"], "zoo:cartpole-dqn", short, **how)
-    received.clear()
-    assert run_suite(["noise", "max-diff:steps=3"], "zoo:cartpole-dqn", short, **how) == first and not scored(received)
 
 
 def test_what_a_file_cannot_tell_apart_is_played_again(tmp_path):
@@ -600,8 +498,6 @@ def test_another_budget_is_said_beside_the_figures():
     assert "worst-action * ‡" in text and "‡ not under eps=0.05, so not comparable: worst-action (any action)" in text
     assert report.verdict.startswith("worst case: worst-action (any action) leaves ")
     assert SuiteReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
-    without = run_suite(["worst-action", "action-flip"], "zoo:cartpole-dqn", short, episodes=2)
-    assert without.other_budgets == {} and "‡" not in str(without) and "no budget" in str(without)
     wide = adv.Linf(0.5)
     toy = run_suite(["noise", "action-noise"], toy_victim(), Toy, 0.1, action_within=wide, episodes=2)
     assert toy.other_budgets == {"action-noise": "actions within eps=0.5"}
@@ -625,20 +521,6 @@ def test_trained_attacks_that_are_weaker_than_noise_are_told_what_to_do(victim):
     assert told == f"pa-ad is weaker than noise:eps=0.4 ({clean} against {noise}): train it longer"
     assert any("more critics" in text for text in _with_advice(report, ("noise", "robust-sarsa", "max-diff")))
     assert _with_advice(report, ("noise", "mine", "max-diff")) == [*report.warnings]
-
-
-def test_a_last_checkpoint_that_is_the_best_calls_for_more_steps(suite, tmp_path):
-    out = tmp_path / "copy"
-    shutil.copytree(suite[1], out)
-    (out / "report.json").unlink()
-    for name, left in (("pa-ad", -1.0), ("sa-rl", 600.0)):
-        state = json.loads((out / name / "state.json").read_text())
-        state["record"][-1]["mean_return"] = left
-        (out / name / "state.json").write_text(json.dumps(state))
-    report = standard("zoo:cartpole-a2c", briefly, 0.05, out=out, **QUICK)
-    assert [w for w in report.warnings if "its last" in w] == [
-        "the best of 2 checkpoints of pa-ad is its last: train it longer"
-    ]
 
 
 # what cannot work
@@ -712,6 +594,7 @@ def victim():
     return balancing("q")
 
 
+@pytest.mark.slow
 def test_a_model_of_the_environment_is_planned_through(tmp_path):
     """In the suite where it is given, and said to be missing where not."""
     hopper, env_kwargs = "zoo:hopper-ppo", {"max_episode_steps": 2}
@@ -728,10 +611,11 @@ def test_a_model_of_the_environment_is_planned_through(tmp_path):
         standard(hopper, "Hopper-v5", 0.05, dynamics=pendulum, attacks=["model-based"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "flag"),
     [
-        pytest.param(saturated, "pgd:eps=0.2: zero gradients at 16 of 16", marks=pytest.mark.slow),
+        (saturated, "pgd:eps=0.2: zero gradients at 16 of 16"),
         (straight_through, "square:queries=60,eps=0.2 needs no gradient and"),
     ],
 )
