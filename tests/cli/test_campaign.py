@@ -123,7 +123,7 @@ main(["run", {str(tmp_path / "plan.json")!r}, "--store", {str(tmp_path / "rows.d
 """
     done = python(script)
     assert done.returncode == 128 + signal.SIGINT
-    assert f"5 of 20 rows are in {tmp_path / 'rows.db'}; the same command plays only the others" in done.stderr
+    assert f"5 of 10 rows are in {tmp_path / 'rows.db'}; the same command plays only the others" in done.stderr
     with Store(tmp_path / "rows.db") as store:
         assert len(store.done(cell.key for cell in expand(MANY).cells)) == 5
 

@@ -34,7 +34,7 @@ PLAN = sum(
     (Plan.of(victims=[name], environments=[env], **ATTACKED) for name, env in ((DQN, SHORT), (HOPPER, HOPS))),
     Plan(()),
 )
-MANY = Plan.of(victims=[DQN], environments=[SHORT], threats=["noise:eps=0.1"], seeds=range(10), episodes=1)
+MANY = Plan.of(victims=[DQN], environments=[SHORT], threats=["noise:eps=0.1"], seeds=range(5), episodes=1)
 
 
 def rows(store):
@@ -149,7 +149,7 @@ with Store({str(tmp_path / "rows.db")!r}) as store:
         played = [int(done.stdout) for done in threads.map(python, [script] * 2)]
     with Store(tmp_path / "rows.db") as store, Store(":memory:") as alone:
         run(MANY, alone)
-        assert sum(played) == 20 and rows(store) == rows(alone)
+        assert sum(played) == 10 and rows(store) == rows(alone)
 
 
 def test_a_run_that_is_killed_goes_on(tmp_path, monkeypatch):
@@ -160,13 +160,13 @@ import os, signal
 from adv_wrappers.studies import Store, run
 from tests.studies.test_runner import MANY
 with Store({str(tmp_path / "rows.db")!r}) as store:
-    run(MANY, store, progress=lambda done, *_: done >= 10 and os.kill(os.getpid(), signal.SIGKILL))
+    run(MANY, store, progress=lambda done, *_: done >= 5 and os.kill(os.getpid(), signal.SIGKILL))
 """
     assert python(script).returncode == -signal.SIGKILL
     with Store(tmp_path / "rows.db") as store, Store(":memory:") as alone:
         again = run(MANY, store)
         run(MANY, alone)
-        assert 10 <= again.known < 20 and again.known + again.played == 20 and rows(store) == rows(alone)
+        assert 5 <= again.known < 10 and again.known + again.played == 10 and rows(store) == rows(alone)
 
 
 def test_a_cell_that_fails_is_kept_with_its_error_and_tried_again(tmp_path):
@@ -249,7 +249,7 @@ def test_an_interruption_gives_claims_back(tmp_path):
         left = [cell.key for cell in expand(MANY).cells]
         with Store(tmp_path / "rows.db") as other:
             other.owner = "elsewhere:1:1"
-            assert len(other.claim(left)) == 20 - len(store)
+            assert len(other.claim(left)) == 10 - len(store)
 
 
 def test_rows_that_cannot_be_written_come_with_the_error(tmp_path):
