@@ -138,6 +138,28 @@ def turned_or_stacked(own: Space, other: Space) -> str:
     return f": {says}. Wrap the environment in {env if code == 'x' else line}; {after}"
 
 
+def turned(own: Space, other: Space) -> tuple[Callable[[Any], Any], Space] | None:
+    """What turns the images of ``other`` so that their axes lie as those of ``own``, and the space of what comes out.
+
+    None where there is nothing to turn.
+
+    >>> to, space = turned(spaces.Box(0, 255, (3, 8, 9), np.uint8), spaces.Box(0, 255, (8, 9, 3), np.uint8))
+    >>> space, to(np.zeros((8, 9, 3))).shape
+    (Box(0, 255, (3, 8, 9), uint8), (3, 8, 9))
+    """
+    if isinstance(own, spaces.Dict) and isinstance(other, spaces.Dict):
+        inside = {key: found for key in other if key in own.spaces and (found := turned(own[key], other[key]))}
+        made = spaces.Dict([(key, inside[key][1] if key in inside else leaf) for key, leaf in other.items()])
+        return (lambda x: {**x, **{key: to(x[key]) for key, (to, _) in inside.items()}}, made) if inside else None
+    if isinstance(own, spaces.Box) and isinstance(other, spaces.Box) and own.shape != other.shape:
+        for to in _TURNS.values():
+            with contextlib.suppress(ValueError):  # an image has three axes
+                low, high = to(other.low), to(other.high)
+                if low.shape == own.shape:
+                    return to, spaces.Box(low, high, dtype=other.dtype.type)
+    return None
+
+
 def _way(own: Space, other: Space, x: str) -> tuple[int | None, str]:
     """How many observations another one holds, None where nothing is known of that, and code that makes it of ``x``."""
     shape, from_shape = own.shape or (), other.shape or ()

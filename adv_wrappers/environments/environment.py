@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import TimeLimit, TransformObservation
 
 from adv_wrappers.atari.ale import is_atari
 from adv_wrappers.atari.env import atari
-from adv_wrappers.core.threat import fits
+from adv_wrappers.core.threat import fits, turned
 from adv_wrappers.core.types import Space
 from adv_wrappers.environments.checked import check_one, made_by, takes
 from adv_wrappers.environments.dmc import PREFIX, dmc
@@ -72,6 +72,7 @@ class Environment:
         make: a function called as ``make(id, **kwargs)`` instead of ``gymnasium.make``.
         preprocessing: what an id is made by: ``"atari"``, :func:`adv_wrappers.atari.atari`; ``"dmc"``,
             :func:`adv_wrappers.environments.dmc.dmc`; None, ``gymnasium.make``. :meth:`for_victim` chooses it.
+        seen: what the agent sees, which :meth:`for_victim` fills in: images are turned to its order of channels.
 
     Raises:
         SpaceError: if ``env`` is neither an id nor a function.
@@ -88,6 +89,7 @@ class Environment:
     kwargs: EnvKwargs | None = None
     make: MakeEnv | None = None
     preprocessing: Literal["atari", "dmc"] | None = None
+    seen: Space | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.env, str) or callable(self.env)):
@@ -136,32 +138,39 @@ class Environment:
 
         Args:
             victim: for one that sees uint8 ``[4, 84, 84]``, and for None, an agent that is yet to be trained, Atari
-                games are preprocessed; for one that sees a vector tasks of the DeepMind Control Suite are flattened.
+                games are preprocessed; for one that sees a vector tasks of the DeepMind Control Suite are flattened;
+                for one that sees images with their channels first, as those of SB3 do, they are put first.
 
         Raises:
             TrustError: for a card whose keyword arguments name a module.
         """
+        sees = None if victim is None else victim.observation_space
         if callable(self.env):
-            return replace(self, kwargs=dict(self.kwargs or {}))
+            return replace(self, kwargs=dict(self.kwargs or {}), seen=sees)
         known = environment_of(victim.card) if self.kwargs is None and victim is not None and victim.card else None
         kwargs = dict(self.kwargs or {})
         if known is not None and known[0] == self.env:  # of the id that the user named
             kwargs = dict(Environment.of_file("", known[1], "the card").kwargs or {})
-        seen = _IMAGES if victim is None else victim.observation_space
+        seen = _IMAGES if sees is None else sees
         preprocessing: Literal["atari", "dmc"] | None = None
         if self.make is None and isinstance(seen, spaces.Box):
             if seen.shape == _IMAGES.shape and seen.dtype == _IMAGES.dtype and is_atari(self.env):
                 preprocessing = "atari"
             elif self.env.startswith(PREFIX):
                 preprocessing = "dmc"
-        return replace(self, kwargs=kwargs, preprocessing=preprocessing)
+        return replace(self, kwargs=kwargs, preprocessing=preprocessing, seen=sees)
 
     def __call__(self) -> AnyEnv:
         """One environment, whose answers are checked (:class:`.CheckedEnv`).
 
         Raises whatever a user's function raises, and :class:`SpaceError` for what is no single environment.
         """
-        return made_by(self._made)
+        return made_by(self._turned)
+
+    def _turned(self) -> AnyEnv:
+        made = self._made()
+        found = None if self.seen is None else turned(self.seen, check_one(made).observation_space)
+        return made if found is None else TransformObservation(made, *found)
 
     def _made(self) -> AnyEnv:
         kwargs = dict(self.kwargs or {})

@@ -766,19 +766,57 @@ def test_a_hostile_epsilon_of_batch_renormalisation(eps, tmp_path):
         load_sb3(tmp_path / "model.zip")
 
 
+class Screen(gym.Env):
+    """Images with their channels last, beside a number where that is asked for; a step pays its action."""
+
+    action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, number=False):
+        self.number, image = number, gym.spaces.Box(0, 255, (36, 40, 3), np.uint8)
+        self.observation_space = gym.spaces.Dict(image=image, x=gym.spaces.Box(-1, 1, (2,))) if number else image
+
+    def _seen(self):
+        image = self.np_random.integers(0, 256, (36, 40, 3), np.uint8)
+        return {"image": image, "x": self.np_random.uniform(-1, 1, 2).astype(np.float32)} if self.number else image
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 5
+        return self._seen(), {}
+
+    def step(self, action):
+        self.left -= 1
+        return self._seen(), float(action[0]), self.left == 0, False, {}
+
+
+@pytest.mark.parametrize("number", [False, True])
+def test_images_with_channels_last_are_turned_as_sb3_turns_them(number):
+    policy = "MultiInputPolicy" if number else "CnnPolicy"
+    model = sb3.PPO(
+        policy, Screen(number), device="cpu", n_steps=2, batch_size=2, seed=0, policy_kwargs=BOTH if number else CNN
+    )
+    attack = "noise:eps=200,at=image" if number else "noise:eps=200"
+    report = adv.evaluate(from_sb3(model), lambda: Screen(number), [attack], episodes=3, num_envs=2, seed=1)
+    played = []
+    for seed in adv.Episodes(3, seed=1).seeds:
+        env = Screen(number)
+        (obs, _), total, over = env.reset(seed=int(seed)), 0.0, False
+        while not over:
+            obs, reward, over, *_ = env.step(model.predict(obs, deterministic=True)[0])
+            total += reward
+        played.append(total)
+    clean, attacked = report.threats
+    assert clean.returns == pytest.approx(played, rel=1e-4) != attacked.returns and attacked.linf > 190
+
+
 def test_images_with_channels_last_are_told_what_to_do():
-    class Screen(gym.Env):
-        observation_space = gym.spaces.Box(0, 255, (36, 40, 3), np.uint8)
-        action_space = gym.spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            return np.zeros((36, 40, 3), np.uint8), {}
-
-    model = sb3.DQN("CnnPolicy", Screen(), device="cpu", buffer_size=1)  # SB3 puts a VecTransposeImage around it
+    model = sb3.PPO(
+        "CnnPolicy", Screen(), device="cpu", n_steps=2, batch_size=2
+    )  # SB3 puts a VecTransposeImage around it
     victim = from_sb3(model)
     received = r"\(3, 36, 40\).*come in another order.*VecTransposeImage"
     with pytest.raises(VictimError, match=rf"the victim <Sb3Victim.*{received}"):
-        adv.wrap(Screen(), "pgd:eps=1", victim=victim)
+        adv.wrap(Screen(), "max-diff:eps=1", victim=victim)
     with pytest.raises(VictimError, match=received):
-        from_sb3(model, observation_space=Screen.observation_space)
-    adv.wrap(model.get_env(), "pgd:eps=1", victim=victim)
+        from_sb3(model, observation_space=Screen().observation_space)
+    adv.wrap(model.get_env(), "max-diff:eps=1", victim=victim)
