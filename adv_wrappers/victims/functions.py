@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,11 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor
+from torch.distributions import Categorical, Distribution
 from torch.nn.functional import one_hot
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.trees import leaves, map_leaves
+from adv_wrappers.utils.trees import clone, leaves, map_leaves
 from adv_wrappers.victims.victim import choice_sizes
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -110,10 +112,80 @@ class SingleObservation:
 
 
 def batched(answer: Any) -> Any:
-    """An answer for one observation, as that for a batch of one."""
+    """An answer for one observation, as that for a batch of one; :class:`TypeError` for what is no number."""
     if isinstance(answer, tuple):
         return tuple(batched(part) for part in answer)
-    return answer[None] if isinstance(answer, (Tensor, np.ndarray)) else np.asarray([answer])
+    if isinstance(answer, (Tensor, np.ndarray)):
+        return answer[None]
+    made = np.asarray([answer])
+    if made.dtype == np.dtype(object):
+        raise TypeError(f"expected numbers, got {answer!r:.80}")
+    return made
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Answers of several parts.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def main_part(answer: Any, sizes: list[int], pair: bool) -> Any:
+    """What a victim reads of an answer: logits of several choices side by side, or the first of other parts.
+
+    Args:
+        answer: of a module; one that has a single part is returned as it is, and so are two tensors.
+        sizes: of how many each choice of a discrete action is one.
+        pair: whether the first two of more parts are a mean and a log-std.
+    """
+    if isinstance(answer, (tuple, list)) and len(answer) == len(sizes) > 1:
+        heads = [head.logits if isinstance(head, Categorical) else head for head in answer]
+        if [tuple(getattr(head, "shape", ()))[1:] for head in heads] == [(size,) for size in sizes]:
+            return torch.cat(heads, 1) if isinstance(heads[0], Tensor) else np.concatenate(heads, 1)
+    if isinstance(answer, tuple) and len(answer) > 1:
+        if isinstance(answer[0], (Distribution, tuple, list)):
+            return main_part(answer[0], sizes, pair)
+        return answer if len(answer) == 2 else answer[:2] if pair else answer[0]
+    return answer
+
+
+class MainPart:
+    """A module or function by the :func:`main_part` of what it answers; a hidden state stays beside it.
+
+    Args:
+        function: the module or function.
+        sizes, pair: as :func:`main_part` takes them.
+    """
+
+    def __init__(self, function: Callable[..., Any], sizes: list[int], pair: bool) -> None:
+        self.function, self.sizes, self.pair = function, sizes, pair
+
+    def __call__(self, obs: object, *state: object) -> Any:
+        answer, rows = self.function(obs, *state), len(next(leaves(obs)))
+        return (self._read(answer[0], rows), answer[1]) if state else self._read(answer, rows)
+
+    def _read(self, answer: Any, rows: int) -> Any:
+        part = main_part(answer, self.sizes, self.pair)
+        if getattr(part, "ndim", 0) == 1 and len(part) % rows == 0:  # one number a row, or a row that was squeezed
+            return part.reshape(rows, -1)
+        return part
+
+    def reads(self, given: Callable[[int, int], Any], start: Callable[[int], Any] | None) -> bool:
+        """Whether the function answers with more than a victim reads, or with a row that has no batch.
+
+        Args:
+            given: a seed and a number of rows to as many random observations.
+            start: rows to a hidden state, or None.
+        """
+        for rows, arrays in itertools.product((2, 1), (False, True)):
+            inputs = (given(0, rows),) if start is None else (given(0, rows), start(rows))
+            try:
+                with torch.no_grad():
+                    answer = self.function(*(to_arrays(inputs) if arrays else clone(inputs)))
+            except Exception:  # what is wrong with it is said later
+                continue
+            part = answer[0] if start is not None and isinstance(answer, tuple) else answer
+            if self._read(part, rows) is not part:
+                return True
+        return False
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.utils.trees import leaves, map_leaves, select, tensors
-from adv_wrappers.victims.distributions import DistributionFamily
+from adv_wrappers.victims.distributions import DistributionFamily, as_distribution
 from adv_wrappers.victims.functions import SingleObservation, to_arrays
 
 _RESETS = ("reset_memory", "reset_hidden_states", "reset_hidden_state", "reset_hidden", "reset_states", "reset_state",
@@ -383,9 +383,9 @@ def _rows_of(answer: object) -> int | None:
     """How many rows an answer has; None for a number."""
     if isinstance(answer, list) and all(np.ndim(part) < 2 for part in answer):  # an action, and not heads
         return len(answer)
+    parts: list[Any] = [*map(as_distribution, leaves(answer))]
     shapes = [
-        leaf.batch_shape if isinstance(leaf, torch.distributions.Distribution) else np.shape(leaf)
-        for leaf in leaves(answer)
+        each.batch_shape if isinstance(each, torch.distributions.Distribution) else np.shape(each) for each in parts
     ]
     return next((int(shape[0]) for shape in shapes if shape), None)
 

@@ -19,8 +19,15 @@ from adv_wrappers.utils.trees import clone
 from adv_wrappers.victims.action_check import draws, play_as_it_says
 from adv_wrappers.victims.distributions import as_distribution, params_of, unscale
 from adv_wrappers.victims.frozen_copy import check_weights, frozen_copy, unwrapped
-from adv_wrappers.victims.functions import ArrayFunction, ArrayStart, ChosenActions, SingleObservation
-from adv_wrappers.victims.hidden_state import HiddenState, answers, take_out_state, takes_one
+from adv_wrappers.victims.functions import ArrayFunction, ArrayStart, ChosenActions, MainPart, SingleObservation
+from adv_wrappers.victims.hidden_state import (
+    HiddenState,
+    answers,
+    put_back,
+    take_out_state,
+    takes_one,
+    unchanged_randomness,
+)
 from adv_wrappers.victims.probe import (
     Form,
     ModuleOutput,
@@ -31,10 +38,19 @@ from adv_wrappers.victims.probe import (
     check_bytes,
     check_family,
     check_forward,
+    other_parts,
     random_rows,
 )
 from adv_wrappers.victims.returned_state import RowsFirst, begins_anew, returned_start, rows_first
-from adv_wrappers.victims.victim import BatchedObservation, OutputKind, RecurrentState, Select, Victim, device_of
+from adv_wrappers.victims.victim import (
+    BatchedObservation,
+    OutputKind,
+    RecurrentState,
+    Select,
+    Victim,
+    choice_sizes,
+    device_of,
+)
 
 
 def from_module(
@@ -65,7 +81,8 @@ def from_module(
             ``(obs, state)`` and returns ``(output, state)``, or more values between these; if it has a method
             ``advance(obs, state) -> state``, that one makes the new state, and the returned one is ignored. One that
             is not recurrent may return ``(output, state)`` too, as Tianshou's networks do: the output is taken where
-            ``kind`` is ``q``, ``logits`` or ``mean``, or the state is no tensor. Outputs are cast to ``dtype``. A
+            ``kind`` is ``q``, ``logits`` or ``mean``, or the state is no tensor. Of more values the first is taken, and
+            logits of several choices are, as a list or tuple, put side by side. Outputs are cast to ``dtype``. A
             function may also take and return numpy arrays (of ``dtype``), or take one observation ``[*S]``: all are
             tried. Such a victim has no gradient, and is attacked by its scores (``square``) or its decisions
             (``hop-skip-jump``) alone; functions beside it take arrays too.
@@ -143,6 +160,10 @@ def from_module(
     if initial_state is not None and (by_rows := rows_first(module, initial_state, rows)) is not None:
         value = value if kept or value is None else partial(by_rows.value, value)
         module, initial_state = by_rows, by_rows.start
+    parts = MainPart(module, choice_sizes(action_space), kind == "gaussian")
+    given = (rows(0, 2),) if initial_state is None else (rows(0, 2), initial_state(2))
+    with unchanged_randomness(), put_back(module):
+        module = parts if parts.reads(rows, initial_state) else module
     check_bytes(module, observation_space, rows, initial_state)
     probe = Probe(module, rows, initial_state)
     accepts = probe.input_form()
@@ -164,7 +185,7 @@ def from_module(
     output = probe.output(kind)
     probable = said != "action" and kind in (None, "logits", "q")
     probable = probable and probe.gives_probabilities(output.form, action_space)
-    final = _final_kind(kind, output, probable)
+    final = _final_kind(kind, output, probable, action_space)
     victim = ModuleVictim(
         observation_space,
         action_space,
@@ -179,7 +200,7 @@ def from_module(
     if output.family is not None:
         check_family(output.family, action_space)
     if output.width != victim.width:
-        needs = f"{final} over {action_space} needs {victim.width}"
+        needs = f"{final} over {action_space} needs {victim.width}{other_parts(parts.function, given, victim.width)}"
         if isinstance(action_space, spaces.MultiBinary) and 2 * output.width == victim.width:
             needs += ", of 0 and of 1 for every bit: lambda x: torch.distributions.Bernoulli(logits=net(x)) has them"
         raise VictimError(f"the module returns {output.width} numbers a row; {needs}")
@@ -233,10 +254,11 @@ def _place(
     return place, dtype
 
 
-def _final_kind(kind: Any, output: ModuleOutput, probable: bool) -> OutputKind:
+def _final_kind(kind: Any, output: ModuleOutput, probable: bool, space: spaces.Space[object]) -> OutputKind:
     """The kind of a victim, from that which the user gave and what the module was found to return."""
     if kind is None:
-        if output.form not in ("pair", "distribution") and not probable:
+        known = output.form == "distribution" or (output.form == "pair" and isinstance(space, spaces.Box))
+        if not known and not probable:
             raise VictimError("say what the module returns: kind='q', 'logits', 'mean', 'gaussian' or 'distribution'")
         kind = "logits" if probable else "gaussian" if output.form == "pair" else "distribution"
     if output.form == "distribution" and kind != "distribution":
@@ -272,7 +294,7 @@ def check_live(layers: Iterable[nn.Module]) -> None:
 
 def _inner(net: object) -> object:
     """What a function on arrays, or one that chooses, was made of."""
-    while isinstance(net, (ArrayFunction, ChosenActions, HiddenState, RowsFirst, SingleObservation)):
+    while isinstance(net, (ArrayFunction, ChosenActions, HiddenState, MainPart, RowsFirst, SingleObservation)):
         net = net.function
     return net
 

@@ -19,7 +19,7 @@ from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.trees import clone, leaves, map_leaves, tensors
 from adv_wrappers.victims.action_check import own_methods
 from adv_wrappers.victims.distributions import DistributionFamily, as_distribution, params_of
-from adv_wrappers.victims.functions import answers_arrays, to_arrays
+from adv_wrappers.victims.functions import answers_arrays, is_array, to_arrays
 from adv_wrappers.victims.hidden_state import nearly, unchanged_randomness
 from adv_wrappers.victims.victim import RecurrentState, choice_sizes
 
@@ -155,7 +155,7 @@ class Probe:
         writes = [leaf._version for leaf in tensors(given)] != before
         try:
             with torch.no_grad(), unchanged_randomness():
-                self.net(*self.given(count=3))
+                more = self.net(*self.given(count=3))
         except Exception as error:
             raise VictimError(
                 f"the module takes 2 observations at once and not 3, and batches have any size: {error}; "
@@ -176,8 +176,10 @@ class Probe:
         if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], Tensor):
             if not isinstance(out[1], Tensor) or kind not in (None, "gaussian"):
                 return ModuleOutput("first", None, int(_checked(out[0]).shape[-1]), writes)
-            _checked(out[1], rows=False)
-            return ModuleOutput("pair", None, 2 * int(_checked(out[0]).shape[-1]), writes)
+            width = int(_checked(out[0]).shape[-1])
+            _check_floats(out[1])
+            _check_log_std(out, more if self.start is None else more[0])
+            return ModuleOutput("pair", None, 2 * width, writes)
         return ModuleOutput("tensor", None, int(_checked(out).shape[-1]), writes)
 
     def gives_probabilities(self, form: Form, space: spaces.Space[object]) -> bool:
@@ -366,17 +368,79 @@ def _described(out: object) -> str:
     return type(out).__name__
 
 
-def _checked(out: object, rows: bool = True) -> Tensor:
+_NAMES = ("logits", "q_values", "q", "mean", "mu", "mus", "loc", "action_mean", "actions", "action")
+
+
+def _part(out: Any, line: str = "net(x)") -> str:
+    """The line that takes what is most likely meant from an answer."""
+    if isinstance(out, dict):
+        name = next((name for name in _NAMES if name in out), next(iter(out), None))
+        return line if name is None else _part(out[name], f"{line}[{name!r}]")
+    if isinstance(out, (tuple, list)) and out:
+        return _part(out[0], f"{line}[0]")
+    if isinstance(out, Tensor):
+        if out.dim() != 3:
+            return line
+        if bool((out >= 0).all()) and torch.allclose(out.sum(-1), torch.ones_like(out[..., 0]), atol=1e-3):
+            return f"{line} @ atoms, of probabilities of values"
+        return f"{line}.mean(-1) of quantiles, {line}[:, -1] of a sequence or {line}.flatten(1) of several choices"
+    name = None if is_array(out) else next((name for name in _NAMES if hasattr(out, name)), None)
+    return f"{line}[0]" if name is None else _part(getattr(out, name), f"{line}.{name}")
+
+
+def other_parts(net: Net, given: tuple[Any, ...], width: int) -> str:
+    """What to give of a tuple of which another part has the width that is needed, or nothing."""
+    try:
+        with torch.no_grad(), unchanged_randomness():
+            out = net(*given)
+    except Exception:  # of one that takes arrays
+        return ""
+    shapes = [getattr(part, "shape", ()) for part in out] if isinstance(out, tuple) else []
+    fits = [i for i, shape in enumerate(shapes) if tuple(shape[1:]) == (width,)]
+    return f"; it returns {_described(out)}: give lambda x: net(x)[{fits[0]}]" if fits and len(given) == 1 else ""
+
+
+def _checked(out: object) -> Tensor:
     """``out``, if it is a batch of floats of two rows."""
-    if not isinstance(out, Tensor) or (rows and (out.dim() != 2 or len(out) != 2)):
+    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
         raise VictimError(
             "the module must return [B, K], a (mean, log_std) pair, a Distribution or one of [B, K] with a state, "
             f"got {_described(out)} for a batch of 2: give a function of the part that is meant, such as lambda x: "
-            "net(x)[0]"
+            f"{_part(out)}"
         )
+    _check_floats(out)
+    return out
+
+
+def _check_floats(out: Tensor) -> None:
     if not out.is_floating_point():
         raise VictimError(
             f"the module must return floats that depend smoothly on the observation (Q-values, logits, or means), got "
             f"{out.dtype}: an action that was already chosen has no gradient"
         )
-    return out
+
+
+def _check_log_std(two: tuple[Tensor, Tensor], three: tuple[Tensor, Tensor]) -> None:
+    """Raise :class:`VictimError` unless the second of a pair may be the log-std of the first.
+
+    Args:
+        two, three: answers to as many rows.
+
+    Warns:
+        UserWarning: where it looks like a standard deviation, which a network computes.
+    """
+    (mean, log_std), wide = two, [two[0].shape]
+    if log_std.shape == three[1].shape:  # of all rows
+        wide += [torch.Size(each) for each in ((), (1,), (1, 1), mean.shape[1:], (1, *mean.shape[1:]))]
+    if log_std.shape not in wide:
+        raise VictimError(
+            f"the module returns {_described(two)} for a batch of 2, and the second is no log-std of the first: say "
+            "what the first is, kind='mean' (or 'logits', 'q' of discrete actions)"
+        )
+    if log_std.shape != three[1].shape and bool((three[1] > 0).all() and (three[1] != three[1][:1]).any()):
+        warnings.warn(
+            "all numbers beside the mean are positive, as standard deviations are, and are read as their logarithms: "
+            "where they are no logarithms, give lambda x: (net(x)[0], net(x)[1].log())",
+            UserWarning,
+            stacklevel=4,
+        )

@@ -166,7 +166,7 @@ def test_pickle():
             {"kind": "q"},
             "expected Box, Discrete, MultiDiscrete or MultiBinary observations",
         ),
-        (lambda o: o.sum(), OBS, TWO, {"kind": "q"}, r"must return \[B, K\]"),
+        (lambda o: o.sum(), OBS, TWO, {"kind": "q"}, "returns 1 numbers a row"),
         (lambda o: Categorical(logits=o[:, :2]), OBS, TWO, {"kind": "q"}, "returns a Distribution"),
         (None, OBS, TWO, {"kind": "q"}, "got None"),
         (nn.Sequential(nn.Dropout(), net(2)), OBS, TWO, {"kind": "q", "live": True}, "dropout"),
@@ -206,7 +206,10 @@ def test_agents_without_forward_are_told_what_to_give():
 @every_case(
     ("out", "what"),
     [
-        (lambda o: (o[:, 0], o[:, 0], o[:, :2]), r"a tuple of \(float32 \[2\], float32 \[2\], float32 \[2, 2\]\)"),
+        (
+            lambda o: (o[:, 0], o[:, 0], o[:, :2]),
+            r"a tuple of \(float32 \[2\], float32 \[2\], float32 \[2, 2\]\): give lambda x: net\(x\)\[2\]",
+        ),
         (lambda o: {"n": 3, "a": o[:, :2]}, r"a dictionary of \('n': int, 'a': float32 \[2, 2\]\)"),
         (lambda o: [(o[:, :2], None)], r"a list of \(a tuple of \(float32 \[2, 2\], NoneType\)\)"),
     ],
@@ -305,12 +308,24 @@ def test_an_output_beside_a_state(beside):
 
 
 def test_a_pair_is_a_mean_and_a_log_std_unless_the_kind_says_otherwise():
-    pair = lambda o: (o[:, :3], torch.ones(3))  # noqa: E731
+    pair = lambda o: (o[:, :3], torch.zeros(3))  # noqa: E731
     assert from_module(pair, OBS, BOX).kind == from_module(pair, OBS, BOX, "gaussian").kind == "gaussian"
     x = torch.randn(2, 4)
     assert torch.equal(from_module(pair, OBS, BOX, "mean").params(x), x[:, :3])
-    with pytest.raises(VictimError, match=r"a tuple of \(a tuple of"):  # Tianshou's ((mean, std), state)
-        from_module(lambda o: (pair(o), None), OBS, BOX, "gaussian")
+    state = from_module(lambda o: (pair(o), None), OBS, BOX, "gaussian")  # as Tianshou's ((mean, std), state)
+    assert torch.equal(state.params(x), from_module(pair, OBS, BOX).params(x))
+    for beside in (
+        lambda o: o[:, :1],
+        lambda o: o[:, 0],
+        lambda o: torch.zeros(2),
+    ):  # such as a value, a log-probability
+        with pytest.raises(VictimError, match=r"the second is no log-std of the first: say .*kind='mean'"):
+            from_module(lambda o, beside=beside: (o[:, :3], beside(o)), OBS, BOX)
+    for value in (lambda o: o[:, :1], lambda o: o[:, :2]):
+        with pytest.raises(VictimError, match=r"say what the .*'logits'"):
+            from_module(lambda o, value=value: (o[:, :2], value(o)), OBS, TWO)
+    with pytest.warns(UserWarning, match="all numbers beside the mean are positive.*read as their logarithms"):
+        from_module(lambda o: (o[:, :3], o[:, :3].exp()), OBS, BOX)
 
 
 class Normed(nn.Module):
@@ -528,3 +543,71 @@ def test_a_module_that_scales_bytes_alone_is_told_so(arrays, named):
         from_module(lambda x: policy(x / 255), seen, TWO, "logits").params(torch.from_numpy(x)), own.detach()
     )
     from_module(lambda x: layer(x.float() / 255), seen, TWO, "logits")
+
+
+@every_case(
+    ("answer", "kind"),
+    [
+        (lambda a, b: [a, b], "logits"), (lambda a, b: (a, b), "logits"), (lambda a, b: ([a, b], a[:, :1]), "logits"),
+        (lambda a, b: [Categorical(logits=a), Categorical(logits=b)], "logits"),
+        (lambda a, b: (torch.cat([a, b], 1), a[:, :1], None), "logits"),
+        (lambda a, b: (Independent(Normal(torch.cat([a, b], 1), 1.0), 1), None), None),
+        (lambda a, b: (torch.cat([a, b], 1), torch.zeros(5), {}), "gaussian"),
+        (lambda a, b: (torch.cat([a, b], 1), torch.zeros(5), {}), "mean"),
+    ],
+)  # fmt: skip
+def test_parts_of_an_answer_are_put_together(answer, kind):
+    """Heads of several choices, a distribution or a tuple beside a value, and what skrl's models compute."""
+    first, second, x = net(3), net(2), torch.randn(4, 4)
+    action = spaces.MultiDiscrete([3, 2]) if kind == "logits" else spaces.Box(-1, 1, (5,))
+    victim = from_module(lambda x: answer(first(x), second(x)), OBS, action, kind)
+    wanted = torch.cat([first(x), second(x)], 1).detach()
+    found = victim.params(x)[:, :5]
+    if kind == "logits":
+        wanted, found = (
+            torch.cat([part.log_softmax(1) for part in each.split([3, 2], 1)], 1) for each in (wanted, found)
+        )
+    torch.testing.assert_close(found, wanted)
+    assert victim.gradient(lambda p: p[:, 0])(x).any()
+
+
+@every_case(
+    ("answer", "line"),
+    [
+        (lambda y: {"value": y[:, :1], "logits": y}, "net(x)['logits']"),
+        (lambda y: Beside(y), "net(x).logits"),
+        (lambda y: {"actor": {"mean": y}}, "net(x)['actor']['mean']"),
+        (lambda y: y[:, :, None].expand(-1, -1, 5), "net(x).mean(-1)"),
+        (lambda y: y[:, None], "net(x)[:, -1]"),
+        (lambda y: y[:, :, None], "net(x).flatten(1)"),
+        (lambda y: torch.stack([y, 1 - y], -1).softmax(-1), "net(x) @ atoms"),
+        (lambda y: (y[:, :1], y), "net(x)[1]"),
+    ],
+)
+def test_the_line_that_takes_a_part_works(answer, line):
+    layers = net(2)
+    policy = lambda x: answer(layers(x))  # noqa: E731
+    with pytest.raises(VictimError) as found:
+        from_module(policy, OBS, TWO, "logits")
+    assert line in str(found.value)
+    x, given = torch.randn(3, 4), {"net": policy, "atoms": torch.tensor([1.0, 0.0])}
+    plays = from_module(eval(f"lambda x: {line}", given), OBS, TWO, "q")
+    wanted = answer(layers(x))[..., 0] if "atoms" in line else layers(x)
+    torch.testing.assert_close(plays.params(x), wanted.detach())
+
+
+class Beside:
+    def __init__(self, logits):
+        self.logits = logits
+
+
+def test_a_squeezed_answer_has_rows():
+    layers, one = net(2), net(1)
+    x = torch.randn(3, 4)
+    squeezed = from_module(lambda x: layers(x).squeeze(), OBS, TWO, "q")
+    for rows in (x, x[:1]):
+        torch.testing.assert_close(squeezed.params(rows), layers(rows).detach())
+    for module in (lambda x: one(x).squeeze(-1), nn.Sequential(one, nn.Flatten(0))):
+        mean = from_module(module, OBS, spaces.Box(-1, 1, (1,)), "mean")
+        torch.testing.assert_close(mean.params(x), one(x).detach())
+        assert mean.gradient(lambda p: p[:, 0])(x).shape == x.shape
