@@ -75,8 +75,8 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     return [step, *_then_compare(agent, [*env, "--victim", f"card:{hardened}"], before, after, page, both)]
 
 
-def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) -> list[NextStep]:
-    """The steps for an agent that no command trains: the line for its own training, then those of :func:`hardening`.
+def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) -> NextStep:
+    """The line of Python for the own training of an agent that no command trains.
 
     Args:
         agent: the report.
@@ -84,23 +84,16 @@ def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) ->
         row: what shows what such an error takes.
         size: the same in words.
     """
-    same, choices, by_sb3 = words_of_agent(agent), agent.choices, str(agent.report.victim.get("ref")).startswith("sb3:")
     # a search over whole episodes and a trained attack were made for the agent as it was
     name = row.attack.partition(":")[0]
     attack = row.attack if name in NAMES and name != "learned" else "max-diff"
-    within = Linf(float(f"{eps:.3g}"), choices.scale)
+    within = Linf(float(f"{eps:.3g}"), agent.choices.scale)
     threat = text_of(parse_threat(attack, within=within, at=row.keys or None, when=Bernoulli(0.5)))
+    by_sb3 = str(agent.report.victim.get("ref")).startswith("sb3:")
     what = f"Harden the agent in its own training: put an attack of {size} around its environment, at half of the steps"
     what += "" if by_sb3 else "; victim is the agent that learns, made with live=True"
     victim = "adv.from_sb3(model, live=True)" if by_sb3 else "victim"
-    steps = [NextStep(what, f'env = adv.PerturbObservation(env, "{threat}", victim={victim})')]
-    if not by_sb3 or same is None:
-        return steps
-    before = report_folder(choices)
-    hardened, after, page = _free_names(before.parent)
-    steps.append(NextStep("Go on training, and save the agent", f"model.learn({STEPS}); model.save({str(hardened)!r})"))
-    words = [f"sb3:{hardened}.zip" if word == option_of(same, "--victim") else word for word in same]
-    return [*steps, *_then_compare(agent, words, before, after, page, "the two")]
+    return NextStep(what, f'env = adv.PerturbObservation(env, "{threat}", victim={victim})')
 
 
 def _then_compare(

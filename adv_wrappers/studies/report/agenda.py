@@ -136,7 +136,7 @@ class Agenda:
         self.victim, self.environment, self.rows, self.ranges = victim, environment, rows, ranges
         self.path, self.seed, self.num_envs, self.tell = rows.out, rows.episodes.seed, num_envs, tell
         self.clean, self.deadline = rows.clean.mean_return, rows.deadline
-        self.sweep, self.swept = self._sweep_of(ranges), [*swept]
+        self.sweep, self.swept = EpsSweep(ranges, self.clean), [*swept]
         self.not_tried, self.told_of = [*ranges.unfit], set[At]()
         self.certificates, self.frames, self.film = [*before.certificates], before.frames, before.film
         self._let_go()
@@ -245,9 +245,6 @@ class Agenda:
 
     # Errors of what the agent sees, over eps.
 
-    def _sweep_of(self, part: ObservationRanges) -> EpsSweep:
-        return EpsSweep(part.image, part.levels, part.whole, self.clean, part.least_eps)
-
     def _errors(self, part: ObservationRanges) -> None:
         """What a part of the observations is attacked by first: other values of choices, else errors over eps."""
         if part.choices:
@@ -259,7 +256,7 @@ class Agenda:
         """One row of noise, then the cheapest attack that aims at the agent; noise where that takes less than half."""
         own = part is self.ranges
         self._begin(f"errors of {part.words}{'' if own else ' alone'}, from small to large")
-        sweep, swept = (self.sweep, self.swept) if own else (self._sweep_of(part), list[Trial]())
+        sweep, swept = (self.sweep, self.swept) if own else (EpsSweep(part, self.clean), list[Trial]())
         reasons = {attack: self.rows.fits(attack, Linf(sweep.start, part.scale), part.at) for attack in _CHEAP}
         fitting = [attack for attack, reason in reasons.items() if reason is None]
         if not fitting:
@@ -434,9 +431,10 @@ class Agenda:
         if len(changing) > _MOST_FEATURES:
             self._note(f"Of {len(changing)} features the first {_MOST_FEATURES} were tried alone.")
         attack, _ = self._best_attack()
+        self.rows.purpose = "errors in single features"
         trials = dict[int, Trial]()  # by feature, the worst
         for eps in [focus, *(eps for eps in _LARGE if eps > focus)]:
-            self._begin(f"errors in single features, by {attack}, at eps {eps:.3g}")
+            self.tell(f"{self.rows.purpose}, by {attack}, at eps {eps:.3g}")
             for i in changing[:_MOST_FEATURES]:
                 if (trial := self._try(attack, one_feature(self.budget(eps), i, scale))) is not None:
                     trials[i] = min(trial, trials.get(i, trial), key=lambda one: one.mean)
@@ -445,7 +443,7 @@ class Agenda:
         if not self._searchable():
             return
         # the same by searches at the last of these sizes, what hurts most first
-        self._begin("errors in single features, by a narrow search over whole episodes")
+        self.tell(f"{self.rows.purpose}, by a narrow search over whole episodes")
         until = self._until(_FEATURES_SHARE)
         for i in sorted(trials, key=lambda i: trials[i].mean):
             with contextlib.suppress(OutOfTime):

@@ -17,7 +17,6 @@ from adv_wrappers.studies.report.article import (
     Command,
     Details,
     Facts,
-    Headline,
     Listing,
     Paragraph,
     Part,
@@ -42,7 +41,7 @@ from adv_wrappers.studies.report.charts import (
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, Sweep, with_search_named
 from adv_wrappers.studies.report.verdict import NEAR, Verdict, verdict
 from adv_wrappers.threats.presets import presets
-from adv_wrappers.utils.parsing import counted, duration
+from adv_wrappers.utils.parsing import duration
 
 _MOST_ROWS = 500  # of the table of attacks
 _MOST_RUNS = 12  # lines of the chart of episodes
@@ -94,21 +93,11 @@ def article_of(agent: AgentSections, id: str, several: bool) -> Article:
         agent.victim,
         f"in {agent.environment}" + (f", {agent.episodes}" if several else ""),
         said.sentence,
-        _headline(said),
+        said.figure,
         facts,
         sections,
         agent.choices.finished,
     )
-
-
-def _headline(said: Verdict) -> Headline | None:
-    if (figure := said.figure) is None:
-        return None
-    interval = f"95% interval {number_text(figure.low)} to {number_text(figure.high)}"
-    if figure.caveat:
-        interval = f"{counted(figure.episodes, 'episode')}, too few or too alike for an interval"
-    at = "" if figure.eps is None else f" at eps {eps_text(figure.eps)}"
-    return Headline(figure.mean, figure.of, f"mean return an episode under {figure.attack}{at}, {interval}")
 
 
 # Means with their intervals: tables with bars, and charts over a number.
@@ -294,7 +283,7 @@ def _measures(agent: AgentSections, said: Verdict) -> list[Part]:
         ])
         for row in rows
     ]  # fmt: skip
-    columns = [*(Column(name, "text") for name in metrics), *(Column(name, "other") for name in distances)]
+    columns = [*(Column(name, "text") for name in metrics), *map(Column, distances)]
     lead = (
         "What was measured beside the return: metrics of episodes with their 95% interval, and distances of the "
         "attacked observations to the true ones, by which an attack that takes much and changes little is known."

@@ -101,19 +101,6 @@ def cell_text(value: float | None, form: str = "return") -> str:
     return ("+" if form == "signed" and value > 0 else "") + text.replace("-", "\N{MINUS SIGN}")
 
 
-class Headline(NamedTuple):
-    """The number of an article.
-
-    Attributes:
-        mean, of: it, and what it is without an attack.
-        about: what it is the mean of.
-    """
-
-    mean: float
-    of: float
-    about: str
-
-
 @dataclass(frozen=True)
 class Article:
     """What a page says of one report, or of two that are compared.
@@ -123,7 +110,7 @@ class Article:
         what: it is.
         title, about: its name, and what stands beside that.
         sentence: what it says first.
-        headline: its number, or a small table in place of one, or None.
+        headline: its number, of a :class:`.Verdict`, or a small table in place of one, or None.
         facts: names and values below the sentence.
         sections: those that have something in them.
         finished: whether nothing is missing.
@@ -135,7 +122,7 @@ class Article:
     title: str
     about: str
     sentence: str
-    headline: Headline | Table | None
+    headline: MeanWithInterval | Table | None
     facts: Mapping[str, str]
     sections: Sequence[Section]
     finished: bool = True

@@ -43,12 +43,12 @@ class Column(NamedTuple):
 
     Attributes:
         name: its head.
-        form: of its numbers: returns, differences of returns, which have a sign, shares, eps, any others; or texts.
+        form: of its numbers: returns and others, differences of returns, which have a sign, shares, eps; or texts.
         less: whether it is left out of narrow windows.
     """
 
     name: str
-    form: Literal["return", "signed", "share", "eps", "other", "text"] = "return"
+    form: Literal["return", "signed", "share", "eps", "text"] = "return"
     less: bool = False
 
 
@@ -256,12 +256,11 @@ class LineChart:
                       if not one.bold and one.points[-1].x == last)  # fmt: skip
         if len(ends) > _MOST_NAMES:
             return []
-        heights = [height for height, _ in ends]
-        for i in range(1, len(heights)):  # downwards, and back up from the lower end
-            heights[i] = max(heights[i], heights[i - 1] + _NAME)
-        for i in reversed(range(len(heights))):
-            heights[i] = min(heights[i], 100 - _NAME * (len(heights) - 1 - i))
-        return [(height, name) for height, (_, name) in zip(heights, ends, strict=True)]
+        heights = list[float]()
+        for height, _ in ends:
+            heights.append(max(height, heights[-1] + _NAME) if heights else height)
+        up = max(max(heights, default=0.0) - 100, 0.0)
+        return [(height - up, name) for height, (_, name) in zip(heights, ends, strict=True)]
 
     @property
     def _numbers(self) -> list[float]:

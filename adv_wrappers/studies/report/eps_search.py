@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from adv_wrappers.studies.report.observation_ranges import ObservationRanges
 from adv_wrappers.studies.report.trials import NO_LOSS, Trial
 
 T = TypeVar("T", bound=Trial)
@@ -49,18 +50,15 @@ class EpsSweep:
     """Chooses the eps of one attack after another: outwards from the middle, then where the return halves.
 
     Args:
-        image: whether eps are grey levels.
-        levels: of images the range of a pixel, 255 for uint8.
-        whole: whether an eps is a whole number of grey levels.
+        part: of the observations, by whose ranges or grey levels eps are counted.
         clean: the mean return without an attack.
-        least: the least eps that changes anything.
     """
 
-    def __init__(self, image: bool, levels: float, whole: bool, clean: float, least: float = 0.0) -> None:
-        self.clean, self.whole, self._least = clean, whole, least
-        unit = levels / 255 if image else 1.0
-        ladder = tuple(step * unit for step in _GREY) if image else _LADDER
-        start = max(_GREY_START * unit if image else _START, least)
+    def __init__(self, part: ObservationRanges, clean: float) -> None:
+        self.clean, self.whole, self._least = clean, part.whole, (least := part.least_eps)
+        unit = part.levels / 255 if part.image else 1.0
+        ladder = tuple(step * unit for step in _GREY) if part.image else _LADDER
+        start = max(_GREY_START * unit if part.image else _START, least)
         self.ladder = tuple(eps for eps in ladder if eps >= least) or (1.0,)
         self.start = min((eps for eps in self.ladder if eps >= start), default=self.ladder[-1])
 

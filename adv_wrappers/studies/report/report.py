@@ -22,16 +22,15 @@ from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import other_environment
-from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.studies.report.agenda import Agenda, Tell
 from adv_wrappers.studies.report.choices import ReportChoices, read_choices, write_choices
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges, observed_ranges
-from adv_wrappers.studies.report.page import PAGE_FILE, write_page
-from adv_wrappers.studies.report.sections import AgentSections, read_reports
+from adv_wrappers.studies.report.page import PAGE_FILE, page_of
+from adv_wrappers.studies.report.sections import AgentSections, StoredReports, read_reports
 from adv_wrappers.studies.report.trials import TrialPlayer, grouped_by_attack
 from adv_wrappers.studies.report.verdict import GREY_LEVELS, Verdict, verdict
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
-from adv_wrappers.utils.files import LOCK, holding
+from adv_wrappers.utils.files import LOCK, holding, write
 from adv_wrappers.utils.limits import EnvCount, EpisodeCount, Limits, Seed, Workers, checked
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.parsing import duration
@@ -159,7 +158,7 @@ def report(
             rows.play_clean()
             for sentence in rows.clean.environment_notes.values():
                 tell(f"WARNING: {sentence}")
-            earlier = _own(folder) if before.played else None
+            earlier = _own(read_reports(folder))
             agenda = Agenda(agent, environment, rows, ranges, before, earlier.swept if earlier else (), num_envs, tell)
             if agent.ref is None:
                 again = f"adv.report(victim, {environment.name!r}, minutes={{:g}}, out={str(folder)!r})"
@@ -184,21 +183,17 @@ def _known_choices(folder: Path, identity: Mapping[str, Any]) -> ReportChoices:
     """
     before = read_choices(folder)
     if before.played and before.identity != identity:
-        whose, asked = (
-            f"{of['victim'].get('ref') or 'an agent'} in {of['env'].get('id')} from seed {of['seed']}"
-            for of in ({"victim": {}, "env": {}, "seed": None, **(before.identity or {})}, identity)
+        raise ValueRangeError(
+            f"{folder} holds the report of another agent or environment, or from another seed: give another folder"
         )
-        raise ValueRangeError(f"{folder} holds the report of {whose}, not of {asked}: give another folder")
     if not before.played and folder.is_dir() and any(one.name != LOCK for one in folder.iterdir()):
         raise ValueRangeError(f"{folder} is not empty and holds no report: give a new folder")
     return before
 
 
-def _own(folder: Path) -> AgentSections | None:
-    """The report of a folder, as far as it was played; other reports may be of other releases."""
-    if (folder / ROWS_FILE).is_file():
-        return next((one for one in read_reports(folder).agents if one.choices.played), None)
-    return None
+def _own(stored: StoredReports) -> AgentSections | None:
+    """The report of a folder; others may be of other releases."""
+    return next((one for one in stored.agents if one.choices.played), None)
 
 
 def _play(agenda: Agenda, write: Callable[[str], AgentReport]) -> AgentReport:
@@ -263,10 +258,11 @@ def _write(
         not_tried=(*agenda.not_tried, *(f"Nothing was tried on {part}: {why}." for part in parts)),
     )
     write_choices(folder, choices)
-    writing = time.monotonic()
-    page, own = write_page(folder, folder / PAGE_FILE), _own(folder)
+    writing, page, stored = time.monotonic(), folder / PAGE_FILE, read_reports(folder)
+    write(page, page_of(stored, page.name))
     rows.reserve = _PAGES * (time.monotonic() - writing)
-    assert own is not None  # the row without an attack is there
+    own = _own(stored)
+    assert own is not None  # it has been chosen for
     found = replace(own.report, warnings=rows.report().warnings)  # stored rows do not know an agent without a reference
     found.to_json(folder / "report.json")
     return AgentReport(folder, page, found, choices, verdict(own))

@@ -15,10 +15,11 @@ longer be made, or has no JSON form, still has its place.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +32,7 @@ from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
-from adv_wrappers.studies.report.choices import FeatureSpread, ReportChoices, read_choices
+from adv_wrappers.studies.report.choices import ReportChoices, read_choices
 from adv_wrappers.studies.report.eps_search import strongest_by_eps
 from adv_wrappers.studies.report.trials import Trial
 from adv_wrappers.threats.text import without_number
@@ -252,8 +253,8 @@ def _stores(path: Path) -> dict[str, Path]:
 
 def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentSections:
     """A report in sections."""
-    usable, known = _usable_features(report.threats), described_range(report.env)
-    made = [_attack_row(row, report.threats[0], usable, known, choices) for row in report.threats]
+    known = described_range(report.env)
+    made = [_attack_row(row, report.threats[0], known, choices) for row in report.threats]
     made = [replace(row, label=row.label + held(row, made[0])) for row in made]
     count = Counter(row.label for row in made)  # where the text without its scale is not enough, all of it is shown
     rows = [row if count[row.label] == 1 else replace(row, label=row.name + held(row, made[0])) for row in made]
@@ -266,21 +267,12 @@ def held(row: AttackRow, clean: AttackRow) -> str:
     return f" on {count} of {whole} episodes" if count < whole else ""
 
 
-def feature_name(index: int, known: Sequence[FeatureSpread] | None, keys: Sequence[str] = ()) -> str:
-    """The name of a feature of the observation, or of some of its keys."""
-    if known and index < len(known) and known[index].name:
-        return known[index].name
-    return f"feature {index}" + (f" of {', '.join(keys)}" if keys else "")
-
-
 def with_search_named(text: str) -> str:
     """A threat's text, in which what a search over whole episodes found, and is played as a record, has its name."""
     return text.replace("<recorded>", "episode search")
 
 
-def _attack_row(
-    row: Row, clean: Row, usable: Mapping[tuple[str, ...], set[int]], known: KnownRange, choices: ReportChoices
-) -> AttackRow:
+def _attack_row(row: Row, clean: Row, known: KnownRange, choices: ReportChoices) -> AttackRow:
     """A row with what it varies, read from its layer."""
     # a trained adversary has the name of its folder alone
     threat = re.sub(r"(learned:card=)[^,]*[/\\](?=[^,/\\]+)", r"\1", with_search_named(row.threat))
@@ -302,8 +294,9 @@ def _attack_row(
     kind = _kind(layer, made)
     features = tuple(how.get("features") or ()) if kind == "fault" else ()
     if scale and layer.get("on") == "observation":
-        features = tuple(i for i, unit in enumerate(scale) if unit)
-        features = () if len(features) == len(scale) or {*features} == usable[keys] else features
+        usable = choices.scale if keys == choices.at and choices.scale else itertools.repeat(1.0)
+        whole = all(unit or not own for unit, own in zip(scale, usable, strict=False))
+        features = () if whole else tuple(i for i, unit in enumerate(scale) if unit)
         kind = "feature" if kind == "sweep" and features else kind
     names = _feature_names(features, keys, choices)
 
@@ -323,8 +316,7 @@ def _attack_row(
         share = f" at {100 * float(when['p']):.3g}% of steps" if timing == "bernoulli" else ""
         words = f", {much}{' of ' if keys else ''}{', '.join(keys)}{words}{share}"
     label = _text(threat, *left_out) + words + row.marks if left_out else row.label
-    if kind == "dynamics":
-        label = _factor(layer) or label
+    label = re.sub(r"^fixed-dynamics:values=([\d.]+),at=(?!force|wind)([\w.]+)$", r"\2 times \1", label)
     attack = _text(made.attack, "eps", "norm", "scale", "at", "when") + row.marks
     return replace(
         made, attack=attack, kind=kind, label=label, features=features, names=names,
@@ -350,19 +342,10 @@ def _kind(layer: Mapping[str, Any], row: AttackRow) -> Kind:
 
 def _feature_names(features: Sequence[int], keys: tuple[str, ...], choices: ReportChoices) -> str:
     """The names of some features, the first ones of many."""
-    known = choices.features if keys == choices.at else None
-    names = [feature_name(i, known, keys) for i in features[:4]]
-    return ", ".join(names) + (f" and {len(features) - 4} more" if len(features) > 4 else "")
-
-
-def _factor(layer: Mapping[str, Any]) -> str:
-    """What a layer multiplies by one factor from the first step on, and by which; "" for any other change."""
-    how, at = _part(layer, "how"), layer.get("at")
-    names = [at] if isinstance(at, str) else list(at or ())
-    value, absolute = how.get("values"), any(name.partition(".")[0] in ("force", "wind") for name in names)
-    if _type(how) != "fixed-dynamics" or layer.get("when") or absolute or not isinstance(value, (int, float)):
-        return ""
-    return f"{' and '.join(names)} times {value:g}"
+    known = [one.name for one in choices.features or ()] if keys == choices.at else []
+    named = [known[i] if i < len(known) else f"feature {i}" for i in features[:4]]
+    where = f" of {', '.join(keys)}" if keys and not known else ""
+    return ", ".join(named) + where + (f" and {len(features) - 4} more" if len(features) > 4 else "")
 
 
 def _part(layer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -393,16 +376,6 @@ def _ball(within: Any) -> tuple[str, float | None, tuple[float, ...]]:
     numbers = tuple(map(float, scale)) if isinstance(scale, (list, tuple)) else ()
     ball = json.dumps([{**inner, "eps": None}, newest and {**within, "within": None}], sort_keys=True)
     return ball, float(inner["eps"]), numbers
-
-
-def _usable_features(rows: Iterable[Row]) -> Mapping[tuple[str, ...], set[int]]:
-    """By keys, the features that some budget of a report may change; -1 among them where one may change all."""
-    found = defaultdict[tuple[str, ...], set[int]](set)
-    for layer in (layer for row in rows for layer in row.layers if isinstance(layer, Mapping)):
-        if layer.get("on") == "observation":
-            ball, _, scale = _ball(layer.get("within"))
-            found[_keys(layer)] |= {i for i, unit in enumerate(scale) if unit} if scale or not ball else {-1}
-    return found
 
 
 def _is_of(how: object, *modules: str) -> bool:

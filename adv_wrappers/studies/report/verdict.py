@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from adv_wrappers.evaluation.confidence_intervals import LEAST_EPISODES, MeanWithInterval, unseen
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.studies.report.advice import NextStep, hardening, own_training, words_of_agent
+from adv_wrappers.studies.report.charts import eps_text
 from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.eps_search import broken_eps
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, held
@@ -55,6 +56,15 @@ class VerdictFigure(MeanWithInterval):
     attack: str
     episodes: int
     certified_eps: float | None = None
+
+    @property
+    def about(self) -> str:
+        """What it is, beside it on a page."""
+        interval = f"95% interval {number_text(self.low)} to {number_text(self.high)}"
+        if self.caveat:
+            interval = f"{counted(self.episodes, 'episode')}, too few or too alike for an interval"
+        at = "" if self.eps is None else f" at eps {eps_text(self.eps)}"
+        return f"mean return an episode under {self.attack}{at}, {interval}"
 
 
 @dataclass(frozen=True)
@@ -254,7 +264,7 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         size = "this size"
         if row is not found[1] or row.row.episodes < min(LEAST_EPISODES, agent.clean.row.episodes):
             size = f"{eps_in_words(eps, agent.choices)} (as {counted(row.row.episodes, 'episode')} showed)"
-        steps = hardening(agent, eps, size) or own_training(agent, eps, row, size)
+        steps = hardening(agent, eps, size) or [own_training(agent, eps, row, size)]
     if (one := _worst_feature(agent, found[0])) is not None:
         takes = f"lowers the mean return to {number_text(one.mean)}"
         error = f"an error of {_own_unit(agent, one)} in it alone {takes}"

@@ -54,6 +54,13 @@ def test_the_environment_and_the_file_of_the_agent_are_those_of_the_report(folde
     assert both.startswith("adv-wrappers report x ") and "--make gymnasium:make --trust" in both
 
 
+def test_the_module_of_an_environment_is_trusted_where_two_reports_are_compared(folder: Path) -> None:
+    advised(folder, LAST.format("x"))
+    (agent,) = read_reports(folder).agents
+    elsewhere = replace(agent.report, env={**agent.report.env, "id": "mine:CartPole-v1"})
+    assert "--trust" in hardening(replace(agent, report=elsewhere), 0.1)[-1].command
+
+
 def test_its_price_stands_in_the_advice(folder: Path) -> None:
     (known, *_), (unknown, *_) = (advised(folder, **more) for more in ({"seconds": 0.0024}, {}))
     assert (
@@ -140,7 +147,7 @@ class NamedPole(gym.ObservationWrapper[Any, Any, Any]):
 
 
 def test_the_line_for_a_training_of_ones_own_runs(tmp_path: Path, monkeypatch: Any) -> None:
-    """It attacks the agent that learns, in the parts and units of the report; what follows names its file."""
+    """It attacks the agent that learns, in the parts and units of the report."""
     sb3 = pytest.importorskip("stable_baselines3")
     monkeypatch.chdir(tmp_path)
     model = sb3.PPO("MultiInputPolicy", NamedPole(), n_steps=16, batch_size=16, n_epochs=1, device="cpu")
@@ -150,31 +157,18 @@ def test_the_line_for_a_training_of_ones_own_runs(tmp_path: Path, monkeypatch: A
     monkeypatch.setitem(gym.registry, "NamedPole-v0", gym.envs.registration.EnvSpec("NamedPole-v0", NamedPole))
     adv.evaluate(victim, "NamedPole-v0", threats, episodes=2, out="rows")
     (agent,) = read_reports(tmp_path / "rows").agents
-    command = "adv-wrappers report mine:NamedPole-v0 --victim sb3:mine.zip --minutes 1 --out mine-report"
-    choices = replace(agent.choices, command=command, scale=(1.0, 2.0, 3.0, 4.0), minutes=1)
+    choices = replace(agent.choices, scale=(1.0, 2.0, 3.0, 4.0))
     named = replace(agent.report, victim={**agent.report.victim, "ref": "sb3:mine.zip"})
     (row,) = agent.attacked
-    wrap, learn, again, both = own_training(replace(agent, choices=choices, report=named), 0.25, row, "this size")
+    step = own_training(replace(agent, choices=choices, report=named), 0.25, row, "this size")
 
     names: dict[str, Any] = {"adv": adv, "model": model, "env": NamedPole()}
-    exec(wrap.command, names)
+    exec(step.command, names)
     model.set_env(names["env"])
-    exec(learn.command.replace("1000000", "16"), names)
+    model.learn(16)
     threat = names["env"].threat
     assert threat.budget == adv.Linf(0.25, (1.0, 2.0, 3.0, 4.0)) and threat.when == adv.Bernoulli(0.5)
-    assert adv.load_victim("sb3:hardened.zip").observation_space == victim.observation_space
-    assert shlex.split(again.command)[:5] == [
-        "adv-wrappers",
-        "report",
-        "mine:NamedPole-v0",
-        "--victim",
-        "sb3:hardened.zip",
-    ]
-    assert shlex.split(both.command)[2:4] == ["mine-report", "hardened-report"] and "--trust" not in both.command
     names["env"].close()
-    elsewhere = replace(named, env={**named.env, "id": "mine:NamedPole-v0"})
-    assert "--trust" in own_training(replace(agent, choices=choices, report=elsewhere), 0.25, row, "")[-1].command
-
     other = replace(agent.report, victim={**agent.report.victim, "ref": None})
-    (alone,) = own_training(replace(agent, choices=choices, report=other), 0.25, row, "this size")
+    alone = own_training(replace(agent, choices=choices, report=other), 0.25, row, "this size")
     assert alone.command.endswith("victim=victim)") and "live=True" in alone.what

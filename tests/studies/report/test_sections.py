@@ -81,11 +81,12 @@ def test_a_label_says_in_words_what_may_change(agent):
     assert "fgsm:eps=0.4,when=strategic(0.1)&atmost(3)" in labels(agent.of("other"))
 
 
-def test_a_scale_of_all_usable_features_is_the_whole_budget(tmp_path):
-    threats = ["noise:eps=0.1,scale=1;2;0;1", "noise:eps=0.1,scale=0;2;0;0"]  # the third never changes
-    adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=1, out=tmp_path)
-    (agent,) = read_reports(tmp_path).agents
-    assert [row.kind for row in agent.attacked] == ["sweep", "feature"]
+def test_a_scale_of_all_features_that_change_is_the_whole_budget():
+    rows = [row(f"noise:eps=0.1,scale={units}", -6.0, [layer(within=linf(0.1, scale=units))])
+            for units in ([1, 2, 0, 1], [0, 2, 0, 0])]  # fmt: skip
+    found = sorted_report(made(*rows), ReportChoices(scale=(1.0, 2.0, 0.0, 1.0)))  # the third never changes
+    assert [one.kind for one in found.attacked] == ["sweep", "feature"]
+    assert [one.kind for one in sorted_report(made(*rows)).attacked] == ["feature", "feature"]
 
 
 def test_differences_are_of_paired_episodes():
@@ -217,20 +218,18 @@ def test_a_long_scale_is_left_out_of_labels_unless_they_would_be_the_same():
     ]
 
 
-@every_case(
-    ("found", "label"),
+@pytest.mark.parametrize(
+    ("text", "label"),
     [
-        (dynamics(1.5, "mass"), "mass times 1.5"),
-        (dynamics(0.5, ["mass.torso", "friction"]), "mass.torso and friction times 0.5"),
-        (dynamics(20.0, "force.foot"), "its text"),
-        (dynamics([1.5, 2.0], "mass"), "its text"),
-        (dynamics(1.5, "mass", {"type": "every", "k": 2}), "its text"),
-        (dynamics(1.5, "mass", how="dynamics-noise"), "its text"),
+        ("values=1.5,at=mass.torso", "mass.torso times 1.5"),
+        ("values=20,at=force.foot", "fixed-dynamics:values=20,at=force.foot"),
+        ("values=1.5;2,at=mass", "fixed-dynamics:values=1.5;2,at=mass"),
+        ("values=1.5,at=mass,when=every(2)", "fixed-dynamics:values=1.5,at=mass,when=every(2)"),
     ],
 )
-def test_a_factor_of_the_dynamics_is_said_in_words(found, label):
-    (attacked,) = sorted_report(made(row("its text", -6.0, [found]))).attacked
-    assert attacked.label == label
+def test_a_factor_of_the_dynamics_is_said_in_words(text, label):
+    found = row(f"fixed-dynamics:{text}", -6.0, [dynamics(1.5, "mass")])
+    assert sorted_report(made(found)).attacked[0].label == label
 
 
 def test_a_run_without_an_attack_names_the_threats_of_its_environment():
