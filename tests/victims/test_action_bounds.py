@@ -34,7 +34,7 @@ def played(victim, points):
 
 
 @every_case("method", METHODS)
-@every_case("radius", [0.0, 0.02, 0.3, 3.0])
+@every_case("radius", [0.0, 0.3])
 def test_every_action_that_is_played_is_possible(method, radius):
     victim, x = chooser(mlp(4, 3), "q"), randn(30, 4)
     possible = possible_actions(victim, x - radius, x + radius, method)
@@ -70,15 +70,14 @@ def test_bounds_are_not_asked_for_where_all_actions_are_played(method, monkeypat
     assert possible_actions(chooser(net, actions=2), x - 5, x + 5, method).all()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_inference_mode_changes_nothing(method):
-    victim, x = chooser(mlp(4, 3), "q"), randn(30, 4)
+def test_inference_mode_changes_nothing():
+    victim, x, method = chooser(mlp(4, 3), "q"), randn(30, 4), "refined"
     with torch.inference_mode():
         found = possible_actions(victim, x - 0.2, x + 0.2, method)
     assert torch.equal(found, possible_actions(chooser(mlp(4, 3), "q"), x - 0.2, x + 0.2, method))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["interval", "refined"])
 def test_float32_around_a_tie(method):
     """Boxes of a few floats around points where two outputs are equal: rounding decides what is played there."""
     torch.manual_seed(0)
@@ -173,8 +172,10 @@ def test_two_heads():
     assert (modes >= least).all() and (modes <= most).all() and (most - least).mean() < 1
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("net", [Dueling, lambda: Residual(nn.GELU)])
+@pytest.mark.parametrize(
+    ("net", "method"),
+    [(Dueling, "interval"), (Dueling, "bisect"), (lambda: Residual(nn.GELU), "crown"), (Dueling, "refined")],
+)
 def test_networks_that_are_no_layers_in_a_row(method, net):
     torch.manual_seed(0)
     victim, x = chooser(net(), "q"), randn(4, 4, dtype=torch.float32)

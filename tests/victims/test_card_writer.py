@@ -267,8 +267,7 @@ def test_arguments(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("normalised", [False, True])
-@pytest.mark.parametrize("algorithm", ["TD3", "DDPG", "SAC"])
+@pytest.mark.parametrize(("algorithm", "normalised"), [("DDPG", False), ("SAC", True)])
 def test_off_policy_agents_of_sb3(algorithm, normalised, tmp_path):
     """Actions are scaled to [-2, 2], and the critics are their own, two or one."""
     sb3 = pytest.importorskip("stable_baselines3")
@@ -293,8 +292,9 @@ def test_off_policy_agents_of_sb3(algorithm, normalised, tmp_path):
     assert len(card.card["network"]["critics"]) == (1 if algorithm == "DDPG" else 2)
 
 
-@pytest.mark.parametrize("critic", ["lstm of its own", "shared lstm", "no lstm"])
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize(
+    ("env", "critic"), [("CartPole-v1", "lstm of its own"), ("Pendulum-v1", "shared lstm"), ("CartPole-v1", "no lstm")]
+)
 def test_recurrent_agents_of_sb3_contrib(critic, env, tmp_path):
     """Both play the same episode, state by state, also where the card writes a shared LSTM twice."""
     contrib = pytest.importorskip("sb3_contrib")

@@ -116,7 +116,7 @@ def test_cards(kind, tmp_path):
     assert tried(calls()) > 8
 
 
-@pytest.mark.parametrize("name", ["ppo box", "dqn dict", "recurrent"])
+@pytest.mark.parametrize("name", ["ppo box", pytest.param("dqn dict", marks=pytest.mark.slow), "recurrent"])
 def test_zips(name, tmp_path):
     path, rng = tmp_path / "model.zip", random.Random(name)
     model(*CASES[name]).save(path)

@@ -108,10 +108,10 @@ def test_what_each_kind_of_leaf_arrives_as():
     }
 
 
-@pytest.mark.parametrize("text", [True, False, MissionSpace()])
+@pytest.mark.parametrize("text", [True, MissionSpace()])
 def test_evaluate_from_end_to_end(text):
-    threats = ["noise:eps=1,at=image", "pgd:eps=8,at=image", "max-diff:eps=8,at=image"]
-    report = adv.evaluate(reader(text), lambda: Grid(text), threats, episodes=5, num_envs=3)
+    threats = ["noise:eps=1,at=image", "pgd:eps=8,at=image,steps=5", "max-diff:eps=8,at=image"]
+    report = adv.evaluate(reader(text), lambda: Grid(text), threats, episodes=3, num_envs=2)
     none, noise, pgd, _ = report.threats
     assert none["linf"] is None or none["linf"] == 0
     assert noise["linf"] == 1 and 1 < pgd["linf"] <= 8
@@ -134,7 +134,7 @@ def test_a_single_environment():
     untouched(plain.step(0)[0], env.step(0)[0])
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
 def test_vector_environments(mode):
     victim = reader()
     venvs = [SyncVectorEnv([Grid] * 3, autoreset_mode=mode) for _ in range(2)]

@@ -356,7 +356,7 @@ def test_an_attack_on_a_squashed_policy_lowers_its_return():
         spaces.Box(-2, 2, (1,)),
     )
     report = adv.evaluate(
-        game, "Pendulum-v1", ["max-diff:eps=0.3"], episodes=1, num_envs=1, env_kwargs={"max_episode_steps": 40}
+        game, "Pendulum-v1", ["max-diff:eps=0.3"], episodes=1, num_envs=1, env_kwargs={"max_episode_steps": 8}
     )
     assert (
         np.isfinite([row["mean_return"] for row in report.threats]).all() and report.threats[1]["action_change"] > 0.1

@@ -139,7 +139,9 @@ MAKERS = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "lambda")) for name in MAKERS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("program", "lambda"))) for name in MAKERS]
+)
 def test_every_row_has_the_state_of_its_own_episode(name):
     victim, wanted = adv.from_module(MAKERS[name](), SEEN, BOX, "mean"), []
     assert victim.recurrent
@@ -203,6 +205,7 @@ class Walk(gym.Env):
         return self._draw(), float(np.sum(action)), self.t >= 5, False, {}
 
 
+@pytest.mark.slow
 def test_returns_do_not_depend_on_the_number_of_environments_nor_on_attacks():
     program = _scripted(Lstm)
     victim = adv.from_module(lambda x: _by_rows(program, x), SEEN, BOX, "mean")

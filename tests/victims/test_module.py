@@ -292,7 +292,8 @@ def test_a_module_that_writes_to_its_input_is_attacked_as_one_that_does_not():
     own = net(2)
     for module in (Scaling(), lambda x: own(3 * x)):
         victim = from_module(module, gym.make("CartPole-v1").observation_space, TWO, "q")
-        report = adv.evaluate(victim, "CartPole-v1", ["pgd:eps=0.1,random_start=true", "max-diff:eps=0.1"], episodes=3)
+        threats = ["pgd:eps=0.1,random_start=true,steps=3", "max-diff:eps=0.1,steps=3"]
+        report = adv.evaluate(victim, "CartPole-v1", threats, 2, env_kwargs={"max_episode_steps": 6})
         runs.append([{k: row[k] for k in ("mean_return", "action_change", "l2", "linf")} for row in report.threats])
     assert runs[0] == runs[1]
 

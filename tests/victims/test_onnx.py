@@ -52,7 +52,7 @@ def graph(path, batch=("B",), names=("logits",), inputs=1, ends="linear", dtype=
     return path
 
 
-@pytest.mark.parametrize("batch", [("B",), (1,), (3,), (5,), ()], ids=str)
+@pytest.mark.parametrize("batch", [("B",), (3,), ()], ids=str)
 def test_batches_of_any_size(tmp_path, batch, differentiable):
     victim = adv.from_onnx(graph(tmp_path / "a.onnx", batch), SEEN, TWO, "logits")
     assert victim.differentiable == differentiable
@@ -154,7 +154,7 @@ def outside(folder, weight=WEIGHT, location="weights.bin"):
     return saved(folder / "a.onnx", {"obs": ["B", 4]}, nodes, {"logits": ["B", 2]}, {"w": weight}, **external)
 
 
-@pytest.mark.parametrize("location", ["weights.bin", "data/weights.bin", "w" * 200])
+@pytest.mark.parametrize("location", ["weights.bin", "data/weights.bin"])
 def test_weights_in_a_file_beside_it_are_part_of_it(tmp_path, monkeypatch, location, differentiable):
     path = outside(tmp_path / "here", location=location)
     outside(tmp_path / "elsewhere", WEIGHT + 1, location)
@@ -207,8 +207,7 @@ def masked(path, first, second, rows=("B",)):
 @pytest.mark.parametrize(
     ("first", "second", "rows"),
     [
-        ("observation", "action_mask", ("B",)), ("obs", "mask", ("B",)), ("a", "b", ("B",)), ("a", "b", (1,)),
-        ("obs", "mask", ()), ("observation", "action_mask", (3,)),
+        ("a", "b", ("B",)), ("obs", "mask", ()), ("observation", "action_mask", (3,)),
     ],
     ids=str,
 )  # fmt: skip
@@ -267,8 +266,7 @@ NAMES = ("obs", "h_in", "h_out"), ("x", "state_in_0", "state_out_0"), ("seen", "
 @pytest.mark.parametrize(
     ("rows", "layers", "names", "ends"),
     [
-        ("B", True, NAMES[0], "logits"), ("B", False, NAMES[1], "action"), (1, True, NAMES[2], "action"),
-        (1, False, NAMES[0], "logits"), (2, True, NAMES[1], "logits"), (2, True, NAMES[2], "action"),
+        ("B", False, NAMES[1], "action"), (1, True, NAMES[2], "action"), (2, True, NAMES[0], "logits"),
     ],
     ids=str,
 )  # fmt: skip
@@ -287,7 +285,7 @@ def test_hidden_states(tmp_path, rows, layers, names, ends, differentiable):
 
 def test_a_graph_with_a_state_is_evaluated(tmp_path):
     victim = adv.from_onnx(recurrent(tmp_path / "a.onnx", ("obs", "h_in", "h_out"), 1), SEEN, TWO, "logits")
-    report = adv.evaluate(victim, "CartPole-v1", ["square:eps=0.1,queries=5"], episodes=2)
+    report = adv.evaluate(victim, "CartPole-v1", ["square:eps=0.1,queries=5"], 2, env_kwargs={"max_episode_steps": 10})
     assert report.threats[0]["mean_return"] > 5 and report.threats[1]["attacked_fraction"] == 1
 
 
@@ -303,7 +301,7 @@ def test_a_state_of_the_size_of_an_observation(tmp_path):
     np.testing.assert_allclose(victim.params(obs, state).numpy(), 2 * obs.numpy() @ WEIGHT[:3], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("sizes", [["B", 1], ["B"], [1, 1]], ids=str)
+@pytest.mark.parametrize("sizes", [["B", 1], [1, 1]], ids=str)
 def test_the_steps_of_an_episode(tmp_path, sizes, differentiable):
     nodes = [
         ("MatMul", ["obs", "w"], ["x"], {}), ("Reshape", ["time_step", "column"], ["t"], {}),

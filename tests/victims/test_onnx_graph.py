@@ -64,20 +64,17 @@ def side_by_side(*operations):
 # by name: the sizes of a row, the nodes from x to y, and constants; settings of versions after "@"
 CASES = {
     "activations": ((6,), *side_by_side(*((op, {}) for op in UNARY))),
-    "Exp": ((6,), *one("Exp")),
     "activations with settings": ((6,), *side_by_side(
         ("Elu", {"alpha": 0.3}), ("LeakyRelu", {"alpha": 0.2}), ("Celu", {"alpha": 0.7}),
         ("Selu", {"alpha": 0.5, "gamma": 2.0}), ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}),
     )),
     "later activations@20": ((6,), *side_by_side(("Mish", {}), ("Gelu", {}), ("Gelu", {"approximate": "tanh"}))),
     "Softmax": ((6,), *one("Softmax")),
-    "Softmax of pictures": ((2, 3, 4), *one("Softmax", axis=2)),
     "Softmax@11": ((6,), *one("Softmax")),
     "Sqrt": ((6,), [("Abs", "x", "a", {}), ("Sqrt", "a", "y", {})], {}),
     "Log": ((6,), [("Exp", "x", "a", {}), ("Add", "a one", "b", {}), ("Log", "b", "y", {})], {"one": V(1) * 1.0}),
     "Reciprocal": ((6,), [("Exp", "x", "a", {}), ("Reciprocal", "a", "y", {})], {}),
     "Pow": ((6,), *one("Pow", "w", {"w": np.array(2.0)})),
-    "Pow three": ((6,), *one("Pow", "w", {"w": np.array(3.0)})),
     "Clip": ((6,), *one("Clip", "low high", {"low": np.array(-1.0), "high": np.array(0.5)})),
     "Clip@9": ((6,), *one("Clip", min=-1.0, max=0.5)),
     "Max": ((6,), *one("Max", "w", {"w": np.array(0.5)})),
@@ -97,7 +94,6 @@ CASES = {
     "Sub turned": ((6,), [("Sub", "w x", "y", {})], {"w": weight(1, 6)}),
     "Div turned": ((6,), [("Exp", "x", "e", {}), ("Div", "w e", "y", {})], {"w": np.array(2.0)}),
     "Mul of values": ((6,), [("Tanh", "x", "t", {}), ("Mul", "t x", "y", {})], {}),
-    "Mul with a negative": ((6,), *one("Mul", "w", {"w": weight(6)})),
     "broadcast": ((6,), [
         ("Add", "x w", "a", {}), ("Tanh", "a", "t", {}), ("ReduceMean", "t", "y", {"axes": [0], "keepdims": 1}),
     ], {"w": weight(3, 6)}),
@@ -126,7 +122,6 @@ CASES = {
     "Slice of a linear layer": ((6,), [("Gemm", "x w b", "a", {}), ("Slice", "a s e ax", "y", {})],
         {"w": weight(6, 8), "b": weight(8), "s": V(1), "e": V(5), "ax": V(1)}),
     "Gather": ((6,), *one("Gather", "i", {"i": V(5, 0, 0, -2)}, axis=1)),
-    "Gather one": ((3, 4), *one("Gather", "i", {"i": np.array(1)}, axis=1)),
     "Gather several": ((3, 4), *one("Gather", "i", {"i": V(2, 0)}, axis=2)),
     "Concat": ((6,), [("Tanh", "x", "t", {}), ("Concat", "t x", "y", {"axis": -1})], {}),
     "Concat with a constant": ((6,), [("Concat", "x c", "y", {"axis": 1})], {"c": weight(1, 2)}),
@@ -138,7 +133,6 @@ CASES = {
         ("Shape", "x", "s", {}), ("Gather", "s zero", "n", {}), ("Concat", "n rest", "t", {"axis": 0}),
         ("Reshape", "x t", "y", {}),
     ], {"zero": V(0), "rest": V(-1)}),
-    "Transpose": ((3, 4), [("Transpose", "x", "t", {"perm": [0, 2, 1]}), ("Softmax", "t", "y", {})], {}),
     "Transpose all": ((3, 4), [
         ("Transpose", "x", "t", {}), ("Softmax", "t", "u", {"axis": 0}), ("Transpose", "u", "y", {}),
     ], {}),
@@ -166,7 +160,6 @@ CASES = {
     "LayerNormalization": ((6,), *one("LayerNormalization", "s b", {"s": weight(6), "b": weight(6)})),
     "LayerNormalization of pictures": ((3, 6), *one("LayerNormalization", "s", {"s": weight(3, 6)},
         axis=1, epsilon=0.1)),
-    "ReduceMean": ((3, 4), *one("ReduceMean", axes=[-1], keepdims=0)),
     "ReduceMean@18": ((3, 4), *one("ReduceMean", "a", {"a": V(1, 2)})),
     "ReduceMax": ((3, 4), *one("ReduceMax", axes=[1])),
     "ReduceMin": ((3, 4), *one("ReduceMin", axes=[1], keepdims=0)),
@@ -191,12 +184,24 @@ ONE_ROW = {
 }
 # and of these there is one without an axis for the rows
 NO_ROWS = {
-    "Softmax", "Clip", "Where", "logic", "Sub", "Div turned", "normaliser", "MatMul", "MatMul and a bias", "Slice",
-    "Split", "Concat", "LayerNormalization", "Transpose all", "Reshape",
+    "Softmax", "MatMul", "Split", "Concat", "Transpose all", "Reshape",
+}  # fmt: skip
+# and these differ from others in numbers alone
+SLOW = {
+    "Softmax", "Sqrt", "Reciprocal", "Clip", "Where", "Add", "Mul", "Div turned", "Mul of values", "Gemm", "MatMul",
+    "MatMul and a bias", "MatMul from the left", "Split", "Slice", "Concat", "Concat with a constant",
+    "Concat of rows", "Transpose all", "Squeeze", "Unsqueeze", "Conv in one dimension", "MaxPool to one side",
+    "GlobalAveragePool", "BatchNormalization", "ReduceMax", "ReduceMin",
 }  # fmt: skip
 # for any number of rows and for one take turns, where a graph can be both
-PLACES = [(name, ("B",) if turn % 3 and name not in ONE_ROW else (1,)) for turn, name in enumerate(CASES)] + [
-    (name, ()) for name in CASES if name in NO_ROWS
+PLACES = [
+    *(
+        pytest.param(
+            name, ("B",) if turn % 3 and name not in ONE_ROW else (1,), marks=[pytest.mark.slow] * (name in SLOW)
+        )
+        for turn, name in enumerate(CASES)
+    ),
+    *((name, ()) for name in CASES if name in NO_ROWS),
 ]
 
 
@@ -228,7 +233,7 @@ def test_operations(tmp_path, name, rows):
 
 
 # ONNX Runtime has no convolutions and no recurrent layers of double precision
-@pytest.mark.parametrize("name", ["Gemm", "normaliser", "LayerNormalization", "MatMul of values", "Where", "Softmax"])
+@pytest.mark.parametrize("name", ["Gemm", "LayerNormalization", "Softmax"])
 def test_double_precision(tmp_path, name):
     path, x, expected = case(tmp_path / "a.onnx", name, (1,), np.float64)
     victim = victim_of(path, x.shape[1:], expected.shape[1])
@@ -324,8 +329,7 @@ RECURRENT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("rows", ["B", 1])
-@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize(("name", "rows"), [("LSTM", 1), ("GRU", "B")])
 def test_states_of_recurrent_layers(tmp_path, name, rows):
     (gates, settings), op = RECURRENT[name], name
     names = "h c" if op == "LSTM" else "h"
@@ -466,7 +470,7 @@ def exported(path, net, *given, **settings):
     return path
 
 
-@pytest.mark.parametrize("opset", [9, 16, 18])
+@pytest.mark.parametrize("opset", [9, 18])
 def test_networks_that_torch_exports(tmp_path, opset):
     torch.manual_seed(0)
     net = nn.Sequential(
@@ -495,6 +499,7 @@ def test_an_lstm_that_torch_exports(tmp_path):
         state = victim.advance(x, state)
 
 
+@pytest.mark.slow
 def test_a_policy_of_stable_baselines(tmp_path):
     sb3 = pytest.importorskip("stable_baselines3")
     model = sb3.PPO("MlpPolicy", "CartPole-v1", device="cpu", seed=0)

@@ -73,8 +73,9 @@ def joined(obs):
     return {key: np.concatenate(part, -1) for key, part in obs.items()}
 
 
-@pytest.mark.parametrize("inner", ["normalised", "stacked"])
-@pytest.mark.parametrize("space", [spaces.Box(-9, 9, (4,)), KEYS], ids=["vector", "dictionary"])
+@pytest.mark.parametrize(
+    ("space", "inner"), [(spaces.Box(-9, 9, (4,)), "stacked"), (KEYS, "normalised")], ids=["vector", "dictionary"]
+)
 def test_stacks_and_statistics_in_both_orders(inner, space, tmp_path):
     venv = DummyVecEnv([lambda: Walk(space)])
     if inner == "normalised":  # the order of rl-zoo3

@@ -60,7 +60,7 @@ AGENTS = {
     "dqn": (sb3.DQN, KEYS, THREE, SMALL, OFF),
     "sac": (sb3.SAC, KEYS, BOX, SMALL, OFF),
 }
-REPEATING = {"a2c gsde", "tqc gsde", "ars", "sac"}  # what others have in another combination
+REPEATING = {"a2c gsde", "sac gsde", "tqc gsde", "ars", "sac"}  # what others have in another combination
 FORMS = ("{", "OrderedDict({", "OrderedDict([(")  # of a dictionary of spaces in a zip
 
 

@@ -188,8 +188,6 @@ def test_it_is_evaluated_and_attacked_like_any_other_and_twice_the_same():
     victim = "smoothed:zoo:cartpole-dqn?sigma=0.05&samples=4"
     threats = [
         "pgd:eps=0.3,steps=2,restarts=1",
-        "max-diff:eps=0.3,steps=2",
-        "min-q:eps=0.3,steps=2",
         "square:eps=0.3,queries=4",
     ]
     short = {"max_episode_steps": 20}
