@@ -40,6 +40,7 @@ def test_every_training_comes_before_one_comes_again(ref: str) -> None:
     assert len(set(tried[:4])) == 4 and tried[4] == tried[0]
 
 
+@pytest.mark.slow
 def test_a_card_says_what_the_agent_has_behind_it(tmp_path: Path) -> None:
     small = {**SMALL, "env_kwargs": {"max_episode_steps": 20}}
     adv.train_agent("CartPole-v1", robust="wocar", eps=0.1, victim="zoo:cartpole-a2c", out=tmp_path / "a", **small)
@@ -131,6 +132,7 @@ def test_the_report_of_the_agent_before_is_found_beside(tmp_path: Path) -> None:
     assert advised_training(worse, environment, tmp_path, seed=7).report == str(tmp_path / "later")
 
 
+@pytest.mark.slow
 def test_trainings_that_failed_beside_the_report_make_the_next_one_smaller(tmp_path: Path) -> None:
     """So the advice is another where somebody makes the report of the agent before again."""
     agent = adv.load_victim("zoo:cartpole-dqn")
@@ -158,7 +160,7 @@ def test_a_card_of_another_hand_is_only_read(training: Any) -> None:
     assert found.by in ("wocar", "sa") and {*found.tried} <= {"wocar", "radial"} and not found.begins_with
 
 
-@pytest.mark.parametrize("by", ["radial", "max-diff"])
+@pytest.mark.parametrize("by", ["max-diff", pytest.param("radial", marks=pytest.mark.slow)])
 def test_a_step_is_timed(by: str) -> None:
     agent = adv.load_victim("zoo:cartpole-dqn")
     environment = adv.Environment.of("CartPole-v1", agent)

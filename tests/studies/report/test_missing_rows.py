@@ -38,6 +38,7 @@ def completed(a: Path, b: Path, out: Path, minutes: float = 1000.0) -> tuple[lis
     return notes, [tuple(sorted(row.name for row in agent.attacked)) for agent in agents]
 
 
+@pytest.mark.slow
 def test_each_is_played_under_what_the_other_was(tmp_path: Path) -> None:
     flipped, stack = "action-flip:when=every(8)", "noise:eps=0.1 + action-flip:when=every(8)"
     a = played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1,when=window(0,9)", "noise:eps=0.2,norm=l2"])
@@ -67,16 +68,6 @@ def test_eps_is_counted_in_the_units_of_the_first(tmp_path: Path) -> None:
     found = compare_pages(a, b, tmp_path / "both.html", 1000.0)
     text = found.page.read_text(encoding="utf-8")
     assert "another error for either" not in text and "in the units of the first" in text
-
-
-def test_the_time_is_kept_and_the_same_call_goes_on(tmp_path: Path) -> None:
-    a = played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"])
-    b = played(tmp_path / "b", SECOND, ["fgsm:eps=0.1", "max-diff:eps=0.2"])
-    notes, (first, second) = completed(a, b, tmp_path / "rows", minutes=1e-9)
-    assert len(first) == len(second) == 2 and re.match("Left out for lack of time: 2 rows, about .* goes on", notes[0])
-    assert completed(a, b, tmp_path / "rows")[1] == [("fgsm:eps=0.1", "max-diff:eps=0.2", "pgd:eps=0.1")] * 2
-    kept = completed(a, b, tmp_path / "rows", minutes=1e-9)[0]
-    assert kept[0].endswith("the first report: 2 rows.")
 
 
 @pytest.fixture(scope="module")
@@ -137,20 +128,6 @@ def test_what_is_of_one_agent_alone_is_said(tmp_path: Path) -> None:
     notes, (_, second) = completed(tmp_path / "a", b, tmp_path / "rows")
     assert re.search(r"episode search.*, pgd.*: it was made for its own agent, or aimed at another", notes[0])
     assert second == ("fgsm:eps=0.1",)
-
-
-def test_the_command_plays_what_is_missing(
-    pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for folder in pair:
-        shutil.copytree(folder, tmp_path / folder.name)
-    done = CliRunner().invoke(main, ["report", "a", "b", "--minutes", "1000"])
-    assert done.exit_code == 0, done.output
-    text = (tmp_path / "comparison.html").read_text(encoding="utf-8")
-    assert (
-        "<dt>Attacks of both</dt><dd>2</dd>" in text and (tmp_path / "comparison-rows" / "second" / "rows.db").exists()
-    )
 
 
 def test_the_function_that_makes_the_environment_is_given_with_the_command(

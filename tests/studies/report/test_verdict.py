@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.studies.report.sections import read_reports, sorted_report
 from adv_wrappers.studies.report.verdict import Verdict, verdict
+from tests.episodes import short_episodes_of
 from tests.studies.report.planted import GUESSES, agent_for, showing
 
 NAMES = ("cart position", "cart velocity", "pole angle", "pole angular velocity")
@@ -36,18 +39,17 @@ def test_rows_alone_have_a_verdict(folder: Path) -> None:
     assert [step.command.split()[:2] for step in found.next] == [["adv-wrappers", "report"]]
 
 
-@pytest.mark.parametrize("threats", [["noise:eps=0.01", "noise:eps=0.02"], []], ids=["beside a sweep", "alone"])
-def test_the_headline_of_rows_at_hand_hides_nothing(threats: list[str], tmp_path: Path) -> None:
+def test_the_headline_of_rows_at_hand_hides_nothing(tmp_path: Path) -> None:
     """A sweep that takes next to nothing is no headline where a stuck sensor takes all."""
-    threats = [*threats, "stuck-sensor:features=2", "action-flip:when=every(50)"]
-    adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=tmp_path)
+    threats = ["noise:eps=0.01", "noise:eps=0.02", "stuck-sensor:features=2", "action-flip:when=every(50)"]
+    adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=1, out=tmp_path)
     found = said(tmp_path)
     assert found.figure is not None and found.figure.attack == "stuck-sensor" and found.figure.mean < 60
     assert found.sentence.startswith("stuck-sensor on feature 2 lowers the mean return from 120.0 to ")
-    if threats[:-2]:  # a report's own verdict is of its eps, and names the rest
-        found = said(tmp_path, unit="of the range of each feature", identity=None)
-        assert found.figure is not None and found.figure.eps == 0.02
-        assert "Less is left by stuck-sensor on feature 2" in found.sentence
+    # a report's own verdict is of its eps, and names the rest
+    found = said(tmp_path, unit="of the range of each feature", identity=None)
+    assert found.figure is not None and found.figure.eps == 0.02
+    assert "Less is left by stuck-sensor on feature 2" in found.sentence
 
 
 def test_a_report_counts_in_the_ranges_that_the_agent_meets(folder: Path) -> None:
@@ -82,15 +84,15 @@ def test_what_one_feature_takes_of_a_negative_return(folder: Path) -> None:
     assert " in feature 2 alone lowers it to -" in sentence
 
 
-def test_a_verdict_on_noise_alone_says_so(tmp_path: Path) -> None:
+def test_a_verdict_on_noise_alone_says_so(folder: Path) -> None:
     """An agent withstands far more noise than errors that are aimed at it."""
-    for threats, alone in ((["noise:eps=0.1", "noise:eps=0.2"], True), (["noise:eps=0.1", "fgsm:eps=0.1"], False)):
-        folder = tmp_path / str(alone)
-        adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=folder)
+    for alone in (False, True):
         for attack in ("max-diff", "noise"):
             untried = [{"threat": attack, "why": "the sweep of eps", "seconds": 9.0}]
             assert ("There was time for noise alone" in said(folder, untried=untried).sentence) == alone
         assert "noise alone" not in said(folder, untried=[]).sentence, "no other attack fits the agent"
+        with contextlib.closing(sqlite3.connect(folder / "rows.db")) as connection, connection:
+            connection.execute("DELETE FROM cells WHERE name NOT IN ('none', 'noise:eps=0.2', 'noise:eps=0.4')")
 
 
 def test_a_size_that_little_time_found_is_said_to_be_an_upper_bound(folder: Path) -> None:
@@ -128,8 +130,6 @@ def test_a_training_of_another_name_is_refused(folder: Path) -> None:
 
 
 def test_the_sentence_says_how_few_episodes_it_rests_on_and_what_was_played(folder: Path) -> None:
-    import sqlite3
-
     assert said(folder).sentence.endswith(" All of this rests on 3 episodes alone.")
     with sqlite3.connect(folder / "rows.db") as connection:
         connection.execute("DELETE FROM cells WHERE name NOT IN ('none', 'fgsm:eps=0.05', 'noise:eps=0.2')")
@@ -140,13 +140,12 @@ def test_the_sentence_says_how_few_episodes_it_rests_on_and_what_was_played(fold
 def test_only_what_was_played_at_an_eps_is_said_to_take_nothing_there(tmp_path: Path) -> None:
     """An attack of a tenth of the size says nothing of the size that the sentence names."""
     threats = ["noise:eps=0.01", "fgsm:eps=0.001"]
-    adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=tmp_path)
-    assert "No error up to eps 0.01 takes anything from 120.0 (noise)." in said(tmp_path).sentence
+    with short_episodes_of(9, "CartPole-v1"):
+        adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=1, out=tmp_path)
+    assert "No error up to eps 0.01 takes anything from 9 (noise)." in said(tmp_path).sentence
 
 
 def test_without_an_attack_there_is_little_to_say(folder: Path) -> None:
-    import sqlite3
-
     with sqlite3.connect(folder / "rows.db") as connection:
         connection.execute("DELETE FROM cells WHERE name != 'none'")
     connection.close()
