@@ -288,11 +288,3 @@ def test_one_bad_row_stretches_no_other_chart(played):
     assert 3 < low < 4.2 and 4.6 < high < 5
     low, high = mean_limits([far], clean)
     assert -45 < low < -40
-
-
-def test_the_table_of_reports_fits_a_phone(played, tmp_path):
-    both = [adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", "noise:eps=0.1", episodes=1, seed=seed) for seed in (0, 1)]
-    text = write_page(both, tmp_path / "both.html").read_text(encoding="utf-8")
-    head = text[text.index("<thead>") : text.index("</thead>")]
-    assert head.count("<th ") - head.count("less") == 3  # the agent and two returns; the rest stands below the agent
-    assert '<span class="kind">CartPole-v1, seed 0; lowest under noise:eps=0.1</span>' in text

@@ -21,6 +21,7 @@ from adv_wrappers.studies.report.agent_article import article_of
 from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.page import page_of
 from adv_wrappers.studies.report.sections import StoredReports, read_reports, sorted_report
+from tests.episodes import short_episodes_of
 from tests.evaluation.made_reports import made_row
 from tests.every_case import every_case
 from tests.studies.report.planted import agent_for, showing
@@ -97,7 +98,7 @@ def test_differences_are_of_paired_episodes():
 def test_a_store_of_a_plan_has_a_report_a_seed_and_a_victim(tmp_path):
     victims = ["zoo:cartpole-dqn", "zoo:cartpole-ppo"]
     plan = Plan.of(victims=victims, threats=["noise:eps=0.1"], seeds=[0, 1], episodes=1)
-    with Store(tmp_path / "plan.db") as store:
+    with Store(tmp_path / "plan.db") as store, short_episodes_of(5, "CartPole-v1"):
         run(plan, store)
     found = read_reports(tmp_path / "plan.db")
     assert {(one.victim, one.report.seed) for one in found.agents} == {(v, s) for v in victims for s in (0, 1)}
@@ -307,7 +308,8 @@ def test_choices_are_those_beside_the_rows_of_a_folder(folder):
 
 
 def test_choices_go_to_the_report_that_they_name(folder):
-    adv.evaluate("zoo:cartpole-ppo", "CartPole-v1", ["noise:eps=0.1"], episodes=1, out=folder)
+    with short_episodes_of(5, "CartPole-v1"):
+        adv.evaluate("zoo:cartpole-ppo", "CartPole-v1", ["noise:eps=0.1"], episodes=1, out=folder)
     small = min(read_reports(folder).agents, key=lambda agent: len(agent.rows)).report
     about = {"victim": small.victim, "env": small.env, "seed": small.seed}
     for identity, expected in ((about, ["zoo:cartpole-ppo"]), (None, ["zoo:cartpole-dqn"]), ({"seed": 7}, [])):
