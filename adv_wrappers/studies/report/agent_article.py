@@ -241,9 +241,9 @@ def _attacks(agent: AgentSections, said: Verdict) -> list[Part]:
     for row in rows[:_MOST_ROWS]:
         one, clean = row.row, row.kind == "clean"
         near = bool(row.eps and eps and eps / NEAR <= row.eps <= eps * NEAR)
-        change, under = (None, "") if clean else (row.change, _kind_words([row]))
+        change, under = (None, "") if clean else (row.change, _kind_words(row))
         cells: list[Cell] = [row.returned, change, row.eps, one.min, one.attacked_fraction, one.action_change]
-        lines.append(TableLine(row.label, cells, under, row.returned, _tone(row), kind=row.kind, focus=clean or near))
+        lines.append(TableLine(row.label, cells, under, row.returned, _tone(row), focus=clean or near))
     columns = [
         Column("mean return"), Column("against no attack", "signed"), Column("eps", "eps", less=True),
         Column("worst episode", less=True), Column("steps attacked", "share", less=True),
@@ -253,14 +253,12 @@ def _attacks(agent: AgentSections, said: Verdict) -> list[Part]:
         f"Every attack on the same {agent.report.episodes} episodes. The change is of paired episodes, and has an "
         "interval of its own."
     )
-    kinds = [(kind, _kind_words(own)) for kind in _KINDS if (own := agent.of(kind))]
     notes = notes_of(rows)
     if len(rows) > _MOST_ROWS:
         notes.append(f"The table has the {_MOST_ROWS} lowest returns alone; the file of rows has all.")
     return _led(lead, [Table(
         "All attacks", "attack", columns, lines, mean_limits(rows, agent.clean), agent.clean.mean,
         notes=notes, sortable=True,
-        kinds=kinds if len(kinds) > 1 else [],
         focus=f"eps about {eps_text(eps)}" if eps and sum(line.focus for line in lines) > 2 else "",
     )])  # fmt: skip
 
@@ -384,12 +382,9 @@ _SECTIONS: tuple[tuple[str, str, Callable[[AgentSections, Verdict], list[Part]]]
 )
 
 
-def _kind_words(rows: Sequence[AttackRow]) -> str:
-    """What rows of one kind vary; an attack on some keys of an observation is none on all of its features."""
-    keys = {row.keys for row in rows}
-    if rows[0].kind != "sweep" or keys == {()}:
-        return _KINDS[rows[0].kind][0]
-    return f"all of {', '.join(*keys)}" if len(keys) == 1 else "all of some keys"
+def _kind_words(row: AttackRow) -> str:
+    """What a row varies; an attack on some keys of an observation is none on all of its features."""
+    return f"all of {', '.join(row.keys)}" if row.kind == "sweep" and row.keys else _KINDS[row.kind][0]
 
 
 def protocol_of(agent: AgentSections) -> dict[str, str]:

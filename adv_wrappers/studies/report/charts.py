@@ -63,7 +63,6 @@ class TableLine:
         bar: the mean that a bar shows, with its interval; or None.
         tone: of the bar.
         episodes: single values, which are marks on the bar.
-        kind: by which a reader may choose it.
         focus: whether it is shown at first.
         link: the id that its name leads to, or "".
     """
@@ -74,7 +73,6 @@ class TableLine:
     bar: MeanWithInterval | None = None
     tone: Tone = "attack"
     episodes: Sequence[float] = ()
-    kind: str = ""
     focus: bool = False
     link: str = ""
 
@@ -94,8 +92,7 @@ class Table:
         legend: what the bars are.
         notes: sentences below it.
         sortable: whether it sorts by its heads, and a reader may search it.
-        kinds: kinds of lines with their words, to choose from.
-        focus: the words of the choice that is made at first; "" for none.
+        focus: what the lines are that are shown at first, in words; "" for all.
     """
 
     label: str
@@ -108,7 +105,6 @@ class Table:
     legend: Legend = ()
     notes: Sequence[str] = ()
     sortable: bool = False
-    kinds: Sequence[tuple[str, str]] = ()
     focus: str = ""
 
     kind = "table"

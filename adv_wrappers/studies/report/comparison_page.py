@@ -266,7 +266,7 @@ def _table(pairs: Sequence[tuple[AttackRow, AttackRow]], labels: Labels) -> list
     changes = [_difference(*pair) for pair in pairs]
     order = sorted(zip(pairs, changes, strict=True), key=lambda one: one[1].mean)
     lines = [
-        TableLine(one.label, [change, one.returned, other.returned], "", change, _TONES[change.side], kind=one.kind)
+        TableLine(one.label, [change, one.returned, other.returned], "", change, _TONES[change.side])
         for (one, other), change in order
     ]
     # the marks of differences are those of paired episodes, which may be alike where neither run's are
