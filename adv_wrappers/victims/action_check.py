@@ -26,12 +26,19 @@ from adv_wrappers.victims.hidden_state import joined_answers, nearly, put_back, 
 from adv_wrappers.victims.victim import Victim
 
 METHODS = (
-    "act_inference", "get_deterministic_action", "deterministic_action", "best_action", "get_best_action", "get_action",
-    "get_actions", "get_action_and_value", "act", "select_action", "choose_action", "predict", "sample_action",
-    "sample",
+    "act_inference", "get_deterministic_action", "deterministic_action", "act_deterministic", "get_mean_action",
+    "mean_action", "get_greedy_action", "greedy_action", "select_greedy_action", "best_action", "get_best_action",
+    "get_eval_action", "eval_action", "exploit", "get_action", "get_actions", "get_action_and_value", "act",
+    "select_action", "select_actions", "choose_action", "choose_actions", "take_action", "compute_action",
+    "compute_actions", "predict", "sample_action", "sample", "explore",
 )  # fmt: skip
-_FLAGS = {"deterministic": True, "evaluate": True, "eval": True, "greedy": True, "explore": False, "training": False,
-          "stochastic": False, "epsilon": 0.0, "eps": 0.0}  # fmt: skip
+_FLAGS = {
+    **dict.fromkeys(("deterministic", "evaluate", "eval", "evaluation", "eval_mode", "is_eval", "greedy", "test",
+                     "testing", "is_test", "use_mean"), True),
+    **dict.fromkeys(("explore", "exploration", "training", "is_training", "train", "is_train", "stochastic", "sample",
+                     "noise", "add_noise", "with_noise", "use_noise"), False),
+    "epsilon": 0.0, "eps": 0.0,
+}  # fmt: skip
 _ROWS, _DRAWS = 16, 32
 _OFTEN = 0.9  # of draws: a policy whose mode is another action draws none so often
 _SQUASHES = ("tanh", "scale")
@@ -143,6 +150,8 @@ def _likeliest(played: Sequence[Tensor], ways: dict[str | None, Tensor], victim:
     if not far:
         return None
     best = min(far, key=lambda squash: far[squash])
+    if best == "scale" and victim.kind == "gaussian" and far.get("tanh", np.inf) < 2 * far[best]:
+        best = "tanh"  # a mean that is small is nearly its tanh, and what is drawn beside a log-std comes before it
     return "as it is" if best is None or (None in far and far[best] > far[None] / 2) else best
 
 
@@ -217,13 +226,18 @@ def _played(net: Any, name: str, obs: Any, victim: Victim) -> Iterator[Played]:
             yield name, part, torch.stack([answer, again, *drawn])
 
 
+def flags_of(function: Callable[..., Any]) -> dict[str, bool | float]:
+    """The arguments of a function by which it plays its most likely action, with what they are then."""
+    try:
+        known = inspect.signature(getattr(function, "forward", function)).parameters
+    except (TypeError, ValueError):
+        return {}
+    return {name: value for name, value in _FLAGS.items() if name in known}
+
+
 def _callable(method: Callable[..., Any], obs: Any) -> Callable[[int], Any] | None:
     """The method at ``obs``, by a seed: on tensors or arrays, of all rows or of each; None where it takes none."""
-    try:
-        known = inspect.signature(method).parameters
-    except (TypeError, ValueError):
-        known = {}  # type: ignore[assignment]
-    flags = {name: value for name, value in _FLAGS.items() if name in known}
+    flags = flags_of(method)
 
     def by_rows(inputs: Any) -> Any:
         rows = [select(inputs, np.array([i])) for i in range(_ROWS)]

@@ -394,6 +394,9 @@ def params_of(distribution: Distribution) -> tuple[Literal["logits", "gaussian",
     Raises:
         TypeError: for one that has no mode.
     """
+    if not hasattr(distribution, "_batch_shape"):  # as rlkit's
+        name = type(distribution).__name__
+        raise TypeError(f"no victim is made of {name}, a class of its own: give lambda x: net(x).mean, as 'mean'")
     whole = distribution
     while isinstance(distribution, Independent):
         distribution = distribution.base_dist

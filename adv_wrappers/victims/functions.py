@@ -217,7 +217,7 @@ class ChosenActions:
         """
         answer = self.function(obs, *state)
         if state and isinstance(answer, tuple):
-            return self._logits(answer[0]), answer[1]
+            return self._logits(answer[0]), answer[-1]
         return self._logits(answer)
 
     def _logits(self, answer: object) -> object:

@@ -16,7 +16,7 @@ from adv_wrappers.core.spaces import CHOICES, to_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of, traced_graph
 from adv_wrappers.utils.trees import clone
-from adv_wrappers.victims.action_check import draws, play_as_it_says
+from adv_wrappers.victims.action_check import draws, flags_of, play_as_it_says
 from adv_wrappers.victims.distributions import as_distribution, params_of, unscale
 from adv_wrappers.victims.frozen_copy import check_weights, frozen_copy, unwrapped
 from adv_wrappers.victims.functions import ArrayFunction, ArrayStart, ChosenActions, MainPart, SingleObservation
@@ -148,8 +148,6 @@ def from_module(
         module = SingleObservation(module)
     if kind == "action":
         chooses = not isinstance(action_space, spaces.Box)
-        if chooses and initial_state is not None:
-            raise VictimError("kind='action' is for modules without a hidden state: return logits from a recurrent one")
         module = ChosenActions(module, action_space) if chooses else module
         kind = "logits" if chooses else "mean"
     kept = initial_state is None  # whether the state is the module's own affair
@@ -215,9 +213,11 @@ def from_module(
         victim.find_graph(victim.net, output.form)
     victim.chooses = said == "action" and final == "logits"
     if not live and victim.graph is None and draws(victim, rows):
+        flags = ", ".join(f"{name}={value}" for name, value in flags_of(own).items())
+        asked = f"lambda x: net(x, {flags}) asks for its most likely action. " if flags else ""
         warnings.warn(
             "the module answers by chance (otherwise when it is asked again), so figures are those of some draws, and "
-            "an attack sees the noise. Give what it draws from, as in from_module(agent.actor, ..., 'logits', "
+            f"an attack sees the noise. {asked}Give what it draws from, as in from_module(agent.actor, ..., 'logits', "
             "select='sample'), or its most likely action; call .eval() on what a function calls; a state is found in "
             "an attribute of a module or object, and not in a variable of a function",
             UserWarning,

@@ -290,3 +290,45 @@ def test_programs_play_what_they_say(live):
     torch.testing.assert_close(victim.act_on(X), net.get_action(X))
     with pytest.raises(VictimError, match=r"Program\.get_action plays"):
         adv.from_module(torch.jit.script(Program(1.0)), SEEN, ONE, "mean", live=live)
+
+
+@pytest.mark.parametrize("name", ["exploit", "get_mean_action", "compute_action"])
+def test_other_names_of_what_is_played(name):
+    net = type("Named", (Sac,), {name: lambda self, x: self._played(self(x)[0]), "get_action": None})()
+    torch.testing.assert_close(adv.from_module(net, SEEN, BOX).act_on(X), _truth(net))
+
+
+class Flagged(Wide):
+    """One that draws widely, unless an argument of another name says otherwise."""
+
+    def act(self, x, noise=True):
+        mean, log_std = self(x)
+        return self._played(mean + (log_std.exp() * torch.randn_like(mean) if noise else 0)) * 0.8
+
+    get_action = None
+
+
+def test_an_argument_that_stops_draws_is_given():
+    """What is drawn lies everywhere."""
+    with pytest.raises(VictimError, match=r"Flagged\.act plays"):
+        adv.from_module(Flagged(), SEEN, BOX)
+
+
+def test_a_small_mean_beside_a_log_std_is_squashed():
+    class Small(Drawn):
+        def forward(self, x):
+            return 0.05 * x[:, :3], torch.full((3,), -1.0)
+
+    net = Small()
+    victim = adv.from_module(net, SEEN, BOX)
+    assert victim.squash == "tanh"
+    torch.testing.assert_close(victim.act_on(X), _truth(net))
+
+
+def test_a_forward_that_draws_is_told_of_its_argument():
+    class Actor(nn.Module):
+        def forward(self, x, deterministic=False):
+            return torch.tanh(x[:, :3] + (0 if deterministic else torch.randn(len(x), 3)))
+
+    with pytest.warns(UserWarning, match=r"answers by chance.* lambda x: net\(x, deterministic=True\) asks for"):
+        adv.from_module(Actor(), SEEN, BOX, "mean")

@@ -70,9 +70,18 @@ def test_answers_that_are_no_actions(answer):
         adv.from_module(answer, SEEN, spaces.Discrete(2), "action").act_on(X)
 
 
-def test_a_recurrent_one_is_refused():
-    with pytest.raises(VictimError, match="is for modules without a hidden state"):
-        adv.from_module(Argmax(), SEEN, spaces.Discrete(3), "action", initial_state=lambda rows: torch.zeros(rows, 1))
+def test_a_recurrent_one_returns_its_state_last():
+    cell, head = nn.GRUCell(4, 8), nn.Linear(8, 3)
+
+    def act(obs, hidden):
+        after = cell(obs, hidden)
+        return head(after).argmax(1, keepdim=True), after[:, :1], after  # an action and a value
+
+    victim = adv.from_module(act, SEEN, spaces.Discrete(3), "action", initial_state=lambda rows: torch.zeros(rows, 8))
+    state = victim.advance(X, victim.initial_state(len(X)))
+    own = cell(X, torch.zeros(len(X), 8))
+    torch.testing.assert_close(victim.act_on(X, state), act(X, own)[0][:, 0])
+    assert victim.recurrent and not victim.differentiable
 
 
 def test_a_module_that_draws_its_actions_says_so():
