@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers import Linf, evaluate, load_victim
+from adv_wrappers import Linf
 from adv_wrappers.certification.greedy_worst_case import own_action, play_choices, worst_possible_action
 from adv_wrappers.certification.possible_actions import PossibleActions
-from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import ValueRangeError
 from tests.certification.walks import STEPS, Walk, shown, walker
 
@@ -45,15 +44,6 @@ def test_returns_and_rates(eps, num_envs):
         assert played.lengths.tolist() == [steps for _, _, steps in expected]
     assert finished == [*range(1, 8), *range(1, 8)]
     assert (found[0].returns == found[1].returns).all() == (eps == 0)
-
-
-def test_the_clean_path_is_that_of_an_evaluation():
-    victim = load_victim("zoo:mountaincar-dqn")
-    make_env = Environment.of("MountainCar-v0", victim)
-    report = evaluate(victim, "MountainCar-v0", episodes=1, seed=2)
-    possible = PossibleActions(victim, victim.observation_space, Linf(0.0), "interval")
-    found = play_choices(make_env, possible, report.episode_seeds, own_action, 3)
-    assert found.returns.tolist() == list(report.threats[0]["returns"]) and (found.acr == 1).all()
 
 
 class Broken(Walk):

@@ -103,6 +103,7 @@ def test_it_goes_on_where_it_stopped(tmp_path, monkeypatch):
         cartpole((0.02,), out=tmp_path, **few)
 
 
+@pytest.mark.slow
 def test_the_search_and_the_beam_meet():
     """Where a search is finished, its worst case is one that a wide beam plays."""
     found = certified_ranges(

@@ -137,11 +137,11 @@ def test_both_forms_without_a_folder():
         short,
         "zoo:cartpole-a2c",
         0.2,
-        64,
+        32,
         form="both",
         progress=lambda *at: received.append(at),
         workers=2,
-        **QUICK,
+        **{**QUICK, "n_steps": 8, "batch_size": 32},
     )
     means = [mean for _, mean in received]
     assert len(means) == 2 and learned.actor.form == ("direction", "target")[means.index(min(means))]

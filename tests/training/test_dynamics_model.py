@@ -11,7 +11,6 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.environments.dmc import dmc
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import side_by_side
@@ -167,18 +166,6 @@ def test_damaged_trajectories_are_named(tmp_path):
     (tmp_path / "trajectories-victim.safetensors").write_bytes(b"nothing")
     with pytest.raises(CardError, match="as trajectories"):
         train_dynamics(actor(), Linear, 400, hidden=(), out=tmp_path)
-
-
-def test_names_of_features_are_kept():
-    pytest.importorskip("dm_control")
-    net = torch.nn.Sequential(torch.nn.Linear(5, 1), torch.nn.Tanh())
-    env = dmc("dm_control/cartpole-balance-v0")
-    victim = adv.from_module(net, env.observation_space, env.action_space, "mean")
-    found = train_dynamics(
-        victim, "dm_control/cartpole-balance-v0", 100, hidden=(), num_envs=2, env_kwargs={"action_repeat": 4}
-    )
-    assert found.feature_names[:2] == ("position[0]", "position[1]")
-    assert found.card["environment"] == {"id": "dm_control/cartpole-balance-v0", "kwargs": {"action_repeat": 4}}
 
 
 @every_case(

@@ -17,7 +17,7 @@ from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.one_environment import OneEnvironment, only_one_runs
 
 SHORT: dict[str, Any] = {
-    "steps": 64, "phase": 32, "checks": 2, "episodes": 2, "settings": {"n_steps": 16, "n_epochs": 1},
+    "steps": 32, "phase": 32, "checks": 1, "episodes": 2, "settings": {"n_steps": 16, "n_epochs": 1},
     "adversary_settings": {"n_steps": 16, "n_epochs": 1},
 }  # fmt: skip
 
@@ -46,7 +46,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("how", [{"adversary": "sa-rl", "eps": 0.1}, {"robust": "sa", "eps": 0.1}])
 def test_both_sides_and_the_checkpoints_share_one(how: dict[str, Any]) -> None:
     found = train_agent(Alone, num_envs=1, **how, **SHORT)
-    assert [row["steps"] for row in found.record] == [32, 64] and np.isfinite(found.record[0]["clean"])
+    assert [row["steps"] for row in found.record] == [32] and np.isfinite(found.record[0]["clean"])
     assert Alone.running == 0, "it is closed at the end"
 
 
