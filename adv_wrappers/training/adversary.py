@@ -46,7 +46,7 @@ from adv_wrappers.evaluation.measurements import BlockMeasurements
 from adv_wrappers.registry import BOTH, FORMS, Form, Observe
 from adv_wrappers.threats.presets import as_actor, parse_when
 from adv_wrappers.training.algorithms import ALGORITHMS, Training, made_model
-from adv_wrappers.training.director_networks import director_of, policy_kwargs, rollout_of
+from adv_wrappers.training.director_networks import director_of, policy_kwargs, rollout_of, sees_images
 from adv_wrappers.training.fit import Fit, restore_model
 from adv_wrappers.training.folder import (
     TrainingFolder,
@@ -405,9 +405,10 @@ def train_director(
     """
     environment, victim, actor = task.environment, task.score.victim, task.score.actor
     budget, when, algorithm, steps = task.score.budget, task.score.when, training.algorithm, training.steps
-    flat = len(victim.observation_space.shape or ()) == 1
+    flat = not sees_images(victim.observation_space)
     rows = training.num_envs if training.num_envs is not None else 1 if algorithm == "dqn" else 32 if flat else 8
     _check_learnable(algorithm, actor, victim)
+    policy_kwargs(victim.observation_space, q=algorithm == "dqn")  # raises before anything is made
     setup = ScoringSetup(environment, training.episodes, training.seed, task.quantize, task.score)
     with (
         closing(make_vector(environment, rows, training.env_workers)) as vector,
@@ -462,7 +463,7 @@ def adversary_model(game: VecAdversaryEnv, training: Training, flat: bool) -> Ba
     Args:
         game: the game.
         training: how it is trained, with all settings of the algorithm.
-        flat: whether observations have one dimension, and are normalised; else they are images.
+        flat: whether observations are numbers, which are normalised; else they are images.
     """
     settings, scaled = training.settings, training.algorithm != "dqn"
     normaliser = EpisodicNormalize if settings["gamma"] == 1 else VecNormalize

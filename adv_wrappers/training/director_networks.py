@@ -1,11 +1,13 @@
 """The networks of a director in training, and the deterministic director that they make.
 
-Flat observations go through two layers of 64 with tanh. Images go through the trunk of Mnih et al. 2015 at half its
-width: a director has as many decisions to learn as its victim has actions, and the trunk is what a training costs.
+Numbers go through two layers of 64 with tanh, those of several dimensions one after another. Images go through the
+trunk of Mnih et al. 2015 at half its width: a director has as many decisions to learn as its victim has actions, and
+the trunk is what a training costs.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch import Tensor, nn
@@ -23,9 +26,12 @@ from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.networks.card import copy_of
 from adv_wrappers.networks.policy_layers import Normalize
 
+_SMALLEST = 36  # pixels: what the trunk's convolutions leave something of
+_MOST_NUMBERS = 4096  # of a matrix that goes through linear layers
+
 
 class DirectorCNN(BaseFeaturesExtractor):
-    """Stacks of frames ``[B, C, 84, 84]``, channels first, of uint8 or of float pixels up to 255, to features."""
+    """Stacks of frames ``[B, C, H, W]``, channels first, of uint8 or of float pixels up to 255, to features."""
 
     def __init__(self, space: spaces.Box, features: int = 256) -> None:
         super().__init__(space, features)
@@ -48,6 +54,13 @@ class DirectorCNN(BaseFeaturesExtractor):
         return out
 
 
+def sees_images(space: Space) -> bool:
+    """Whether observations are images that :class:`DirectorCNN` is for: 84x84, or at least 36x36 of bytes."""
+    if not isinstance(space, spaces.Box) or len(space.shape) != 3:
+        return False
+    return space.shape[1:] == (84, 84) or (min(space.shape[1:]) >= _SMALLEST and bool((space.high == 255).all()))
+
+
 def policy_kwargs(space: Space, q: bool = False) -> dict[str, Any]:
     """What SB3's policies take for a director that sees this space.
 
@@ -57,14 +70,19 @@ def policy_kwargs(space: Space, q: bool = False) -> dict[str, Any]:
         :class:`.dqn.LayerNormQPolicy`.
 
     Raises:
-        SpaceError: for observations that are neither flat nor stacks of 84x84 frames, channels first.
+        SpaceError: for observations that are no Box of a few numbers, and no images with their channels first.
     """
-    shape, std = space.shape or (), {} if q else {"log_std_init": -0.7}
-    if len(shape) == 1:
-        return {} if q else {"net_arch": [64, 64], "activation_fn": nn.Tanh, **std}
-    if len(shape) == 3 and shape[1:] == (84, 84):
+    std = {} if q else {"log_std_init": -0.7}
+    if sees_images(space):
         return {"net_arch": [], "features_extractor_class": DirectorCNN, "normalize_images": False, **std}
-    raise SpaceError(f"expected observations [n], or stacks of frames [c, 84, 84], got {space}")
+    shape = space.shape or ()
+    several = isinstance(space, spaces.Box) and len(shape) > 1 and math.prod(shape) <= _MOST_NUMBERS
+    if len(shape) == 1 or (several and not (q and is_image_space(space))):  # SB3 would turn images, and divide by 255
+        return {} if q else {"net_arch": [64, 64], "activation_fn": nn.Tanh, **std}
+    raise SpaceError(
+        f"an adversary that learns sees one Box of at most {_MOST_NUMBERS} numbers, or images with their channels "
+        f"first, got {space}: attacks that do not learn, such as max-diff, take others, and keys by at="
+    )
 
 
 def director_of(model: Any) -> Director:
@@ -88,6 +106,8 @@ def director_of(model: Any) -> Director:
             f"Director(nn.Sequential(...)) its layers"
         )
     layers: list[nn.Module] = []
+    if isinstance(features, FlattenExtractor) and len(model.observation_space.shape) > 1:
+        layers.append(nn.Flatten())
     if isinstance(features, DirectorCNN):
         layers += features.net
     elif normal is not None and normal.norm_obs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -323,6 +324,31 @@ def test_images(tmp_path):
         train_adversary("pa-ad", make, victim, 0.3, 16, num_envs=2)
     with pytest.raises(SpaceError, match="would choose 28224 numbers a step"):
         train_adversary("sa-rl", make, victim, 3.0, 16, num_envs=2)
+
+
+@pytest.mark.parametrize("shape", [(5, 2), (2, 3, 4)])
+def test_numbers_in_a_matrix(shape, tmp_path):
+    torch.manual_seed(0)
+    space, acts = gym.spaces.Box(-9, 9, shape), gym.spaces.Discrete(2)
+    victim = adv.from_module(
+        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(math.prod(shape), 2)), space, acts, "logits"
+    )
+    seen = np.random.default_rng(0).normal(size=(2, 5, *shape)).astype(np.float32)
+
+    def make():
+        return ReplayEnv([list(episode) for episode in seen], space, acts)
+
+    learned = train_adversary("sa-rl", make, victim, 0.3, 16, num_envs=2, n_steps=8, checks=1, episodes=2, out=tmp_path)
+    row = adv.evaluate(victim, make, [f"learned:card={tmp_path}"], episodes=2).threats[1]
+    assert 0 < row.linf <= 0.3 and row.attacked_fraction == 1
+    assert learned.director(torch.from_numpy(seen[0])).shape == (5, math.prod(shape))
+
+
+def test_keys_of_a_dict_are_left_to_attacks_that_do_not_learn():
+    space = gym.spaces.Dict(a=gym.spaces.Box(-9, 9, (2,)))
+    victim = adv.from_module(lambda obs: obs["a"], space, gym.spaces.Discrete(2), "logits")
+    with pytest.raises(SpaceError, match=r"sees one Box .*, got Dict.*: attacks that do not learn.* keys by at="):
+        train_adversary("sa-rl", lambda: None, victim, 0.3, 16)
 
 
 def test_a_folder_of_another_training_is_refused(folder):

@@ -341,9 +341,9 @@ def test_images_leave_sa_rl_out():
     moves = spaces.Box(-1.0, 1.0, (2,), np.float32)
     driver = adv.from_module(lambda x: x.flatten(1)[:, :2], seen, moves, "mean")
     assert "one dimension" in str(why_excluded("robust-sarsa", driver, budget, seen, moves))
-    film = Film()
-    reason = why_excluded("pa-ad", watcher(film), budget, film.observation_space, film.action_space)
-    assert "stacks of frames" in str(reason)
+    last = spaces.Box(0, 255, (84, 84, 3), np.uint8)
+    other = adv.from_module(lambda x: x.flatten(1)[:, :2], last, acted, "q")
+    assert "images with their channels first" in str(why_excluded("pa-ad", other, budget, last, acted))
 
 
 class Windy(gym.Wrapper):
