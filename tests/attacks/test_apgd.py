@@ -86,8 +86,11 @@ def test_checkpoints():
         assert found[0] == math.ceil(0.22 * steps)
 
 
-@pytest.mark.parametrize("budget", [Linf(EPS), L2(0.8)], ids=repr)
-@pytest.mark.parametrize("kind", ["q", "logits", "dlr", "mean", "gaussian"])
+@pytest.mark.parametrize(
+    ("kind", "budget"),
+    [("q", L2(0.8)), ("logits", Linf(EPS)), ("dlr", L2(0.8)), ("mean", Linf(EPS)), ("gaussian", L2(0.8))],
+    ids=repr,
+)
 def test_stays_in_the_budget_and_climbs(kind, budget):
     loss = "dlr" if kind == "dlr" else None
     if kind in ("mean", "gaussian"):

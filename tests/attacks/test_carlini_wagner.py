@@ -10,7 +10,7 @@ import torch
 from adv_wrappers import CarliniWagner
 from adv_wrappers.attacks.carlini_wagner import CappedMargin
 from adv_wrappers.attacks.objectives import Margin
-from adv_wrappers.core.budgets import L2, Linf, Valid
+from adv_wrappers.core.budgets import L2, Valid
 from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import actor, chooser, context, linear, randn
 from tests.every_case import every_case
@@ -52,11 +52,9 @@ def test_untargeted_flips_the_action_close_to_the_minimum():
     assert (found >= least - 1e-9).all() and (found <= 1.1 * least + 0.01).all()
 
 
-@pytest.mark.parametrize("target", [1, "worst"])
-def test_targeted_reaches_the_target(target):
-    y = attack(target=target)
+def test_targeted_reaches_the_target():
+    y = attack(target="worst")
     own, wanted = VICTIM.params(X).argmax(-1), VICTIM.params(X).argmin(-1)
-    wanted = wanted if target == "worst" else torch.full_like(wanted, target)
     assert torch.equal(VICTIM.params(y).argmax(-1), wanted)
     assert (own != wanted).any() and ((y - X).norm(dim=1) >= distances(X).amin(1) - 1e-9)[own != wanted].all()
 
@@ -66,8 +64,8 @@ def test_confidence_is_a_lead():
     assert (after.amax(-1, keepdim=True) - after.gather(1, own) >= 0.5 - 1e-9).all()
 
 
-@pytest.mark.parametrize("budget", [Linf(0.05), L2(0.1)], ids=repr)
-def test_budgets_are_kept_and_the_lead_shrinks_where_it_cannot_flip(budget):
+def test_budgets_are_kept_and_the_lead_shrinks_where_it_cannot_flip():
+    budget = L2(0.1)
     y = attack(budget=budget)
     made = context(X, budget, -3, 3)
     torch.testing.assert_close(made.project(y), y)

@@ -59,7 +59,7 @@ def rank(attack, x, y):
     return list(zip(played.tolist(), loss(params).tolist(), strict=True))
 
 
-@pytest.mark.parametrize("budget", [L0(0), L0(1), L0(2), L0(3), L0(9), Valid()], ids=str)
+@pytest.mark.parametrize("budget", [L0(0), L0(2), Valid()], ids=str)
 @pytest.mark.parametrize(
     ("kind", "loss"),
     [("logits", None), ("logits", "cross-entropy"), ("logits", "divergence"), ("q", None), ("q", "q"), ("mean", None)],

@@ -155,9 +155,9 @@ def labelled(attack, victim, x=X, **more):
     return Given(**{each.name: getattr(attack, each.name) for each in fields(attack)})(x, context(x, Linf(EPS), **more))
 
 
-@pytest.mark.parametrize("kind", ["logits", "q"])
-@pytest.mark.parametrize("make", [
-    lambda v: MinBest(v), lambda v: MinBest(v, steps=4, step=0.4, loss="margin"), lambda v: Momentum(v, steps=3),
+@pytest.mark.parametrize(("make", "kind"), [
+    (lambda v: MinBest(v), "logits"), (lambda v: MinBest(v, steps=4, step=0.4, loss="margin"), "q"),
+    (lambda v: Momentum(v, steps=3), "logits"),
 ])  # fmt: skip
 def test_the_label_is_that_of_the_first_pass(make, kind):
     victim = counted(kind)

@@ -39,7 +39,7 @@ def test_the_start_and_the_jitter_are_random():
 
 
 @every_case("noise", [0.0, None])
-@every_case("log_std", [-1e4, -300.0, -52.0, -30.0, 30.0, 52.0, 1e4])
+@every_case("log_std", [-1e4, -52.0, 52.0])
 def test_an_agent_that_became_deterministic_is_attacked_as_any_other(log_std, noise):
     x = X.float()
     found = []

@@ -23,8 +23,8 @@ IMAGE = spaces.Box(0, 255, (3, 10, 12), np.uint8)
 X = randn(64, 2)
 
 
-@pytest.mark.parametrize("eps", [0.1, 0.3])
-def test_it_finds_what_an_exhaustive_grid_finds(eps):
+def test_it_finds_what_an_exhaustive_grid_finds():
+    eps = 0.3
     victim = chooser(mlp(2, 3), "q", size=2)
     there = anywhere(victim, X, eps)
     found = flips(victim, X, Square(victim, queries=200)(X, context(X, Linf(eps))))

@@ -109,6 +109,10 @@ def test_a_value_needs_a_critic():
 def test_targets_of_environments_are_those_of_the_paper():
     assert target_of("dm_control/cartpole-balance-v0") is TARGETS["dm_control/cartpole"]
     assert target_of("Hopper-v5") == Fall(0) and target_of("CartPole-v1") is None and target_of(None) is None
+
+
+@pytest.mark.slow
+def test_targets_are_features_of_their_environments():
     pytest.importorskip("dm_control")
     for task, feature, upright in (("cartpole-balance", 1, 4.0), ("walker-stand", 0, None), ("fish-upright", 7, None)):
         env = dmc(f"dm_control/{task}-v0")

@@ -137,8 +137,9 @@ def close(name: str, new: Any, old: Any) -> bool:
     return bool(new == old)
 
 
-@pytest.mark.parametrize("where", ["host", "elsewhere"])
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    ("part", "where"), [*((part, "host") for part in PARTS), ("integers", "elsewhere"), ("images", "elsewhere")]
+)
 def test_draws_are_those_that_were_recorded(part, where, monkeypatch):
     if where == "elsewhere":
         elsewhere(monkeypatch)

@@ -63,7 +63,7 @@ def test_steps_that_are_not_attacked_show_the_perturbed_past():
 
 def test_a_gradient_attack_spends_nothing_on_the_past():
     rig = RIGS["image"]
-    threat = adv.threat("pgd", rig.victim(), eps=3, newest=True)
+    threat = adv.threat("pgd", rig.victim(), eps=3, newest=True, steps=2, restarts=1)
     attacked, clean = run("env", rig, lambda one: adv.wrap(one, threat)), run("env", rig)
     for row, bare in zip(attacked, clean, strict=True):
         for episode, original in zip(row, bare, strict=True):

@@ -123,10 +123,8 @@ def test_noise_on_floats(noise, rows):
         assert one == other, within
 
 
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("kind", ["uniform", "sign", "gaussian"])
-@pytest.mark.parametrize("name", INTEGERS)
-def test_noise_on_integers(name, kind, rows):
+@pytest.mark.parametrize(("kind", "name", "rows"), [*zip(("uniform", "sign", "gaussian"), INTEGERS, ROWS, strict=True)])
+def test_noise_on_integers(kind, name, rows):
     space = INTEGERS[name]
     scales = tuple(np.linspace(0, 2, int(np.prod(space.shape))))
     for within in (adv.Linf(0), adv.Linf(1), adv.Linf(2.9), adv.Linf(300), adv.Linf(3, scale=scales), adv.Valid()):

@@ -85,7 +85,7 @@ def test_what_a_model_says_of_its_errors_is_the_unit() -> None:
         _ = Dynamics.of(MODEL.net, {}).error_std
 
 
-@pytest.mark.parametrize("attack", ["noise", "flip", "pgd", "max-diff", "square"])
+@pytest.mark.parametrize("attack", ["flip", "pgd", "square"])
 def test_what_is_shown_is_near_the_prediction_from_what_was_shown(attack: str) -> None:
     victim = {} if attack in ("noise", "flip") else {"victim": VICTIM}
     steps = played(threat(attack, **victim, **({"queries": 20} if attack == "square" else {})))
@@ -239,9 +239,7 @@ def saved(n: int, k: int, std: float) -> str:
     return f"card:{_saved[n, k, std]}"
 
 
-@pytest.mark.parametrize(
-    ("preset", "rig", "kind"), [("noise", "q", "next"), ("fgsm", "q", "same"), ("noise", "gaussian", "tensor")]
-)
+@pytest.mark.parametrize(("preset", "rig", "kind"), [("fgsm", "q", "same"), ("noise", "gaussian", "tensor")])
 def test_the_laws_of_all_threats_hold(preset: str, rig: str, kind: str) -> None:
     case = PlausibleCase(preset, RIGS[rig])
     assert isinstance(case.threat("linf").budget, Plausible)

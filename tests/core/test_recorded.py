@@ -20,12 +20,12 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ThreatError
 from tests.core.helpers import chooser, mlp
 from tests.core.tape import install
-from tests.laws.checks import Case, by_turns, cases, fitting, seeds_of, wrapper
+from tests.laws.checks import Case, by_turns, cases, seeds_of, wrapper
 from tests.rigs import RIGS, run, same
 
-CASES = [case for case in cases("observation", rigs=2) if adv.presets[case.preset].kind.capturable]
-# on the host: noise has no device to be recorded on; pixels are in the tests of budgets
-HOSTED = [case for case in cases("observation", rigs=1) if str(case) in map(str, CASES) and not case.exact]
+CASES = [case for case in cases("observation", rigs=1) if adv.presets[case.preset].kind.capturable]
+# on the host, which makes no difference to what is recorded; noise has no device to be recorded on
+HOSTED = [case for case in CASES if not case.exact][::3]
 
 
 def compare(monkeypatch, case, kind, **more):
@@ -51,12 +51,8 @@ def test_recorded_attacks_of_values_on_the_host(monkeypatch, case, kind):
     compare(monkeypatch, case, kind)
 
 
-PGD = [
-    (case, budget)
-    for case in (Case("pgd", RIGS[rig]) for rig in ("q", "image"))
-    for budget in ("linf", "scaled", "l2", "l0", "newest")
-    if budget in fitting(case)
-]
+PGD = [(Case("pgd", RIGS["q"]), budget) for budget in ("linf", "scaled", "l2")]
+PGD += [(Case("pgd", RIGS["image"]), budget) for budget in ("l0", "newest")]
 
 
 @pytest.mark.parametrize(("cased", "kind"), by_turns(PGD, ["tensor", "next"]))

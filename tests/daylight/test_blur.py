@@ -33,8 +33,7 @@ def slow(x: torch.Tensor, k: int) -> np.ndarray:
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("k", [3, 5, 7])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "k"), [*zip(SIZES, [3, 5, 7, 3, 5, 7, 3], strict=True)])
 def test_equal_to_opencv_and_to_the_definition(size, k):
     for channels in (1, 2, 3, 4, 5, 12):
         x = pictures(3, *size, channels)

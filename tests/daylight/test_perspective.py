@@ -61,8 +61,7 @@ def test_the_matrix_is_opencvs():
         np.testing.assert_allclose(ours / ours[2, 2], expected / expected[2, 2], rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-@pytest.mark.parametrize("border", BORDERS)
+@pytest.mark.parametrize(("border", "interpolation"), [*zip(BORDERS, 2 * INTERPOLATIONS, strict=True)])
 def test_the_backends_agree(monkeypatch, border, interpolation):
     how = {"border": border, "interpolation": interpolation, "layout": "HWF"}
     given = [(pictures(2, *size, 4), corners) for size in ((9, 14), (33, 20), (84, 84)) for corners in moves(6, size)]

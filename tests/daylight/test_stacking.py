@@ -31,7 +31,7 @@ def played(*threats):
     return run("env", RIG, lambda env: adv.wrap(env, *threats), (8,))
 
 
-@pytest.mark.parametrize("name", list(SIX))
+@pytest.mark.parametrize("name", ["rotation", "jpeg"])
 def test_the_attack_is_relative_to_the_transformed_frame(name):
     under, both = played(SIX[name]), played(SIX[name], attack())
     moved = [
@@ -43,7 +43,7 @@ def test_the_attack_is_relative_to_the_transformed_frame(name):
     assert max(moved) == 2  # the whole budget, and no more
 
 
-@pytest.mark.parametrize("name", list(SIX))
+@pytest.mark.parametrize("name", ["median-blur", "perspective"])
 def test_the_transform_of_the_attacked_frame(name):
     """The other way round the attack acts first, and the transform is what the agent gets."""
     attacked, both = played(attack()), played(attack(), SIX[name])
@@ -56,7 +56,7 @@ def test_the_transform_of_the_attacked_frame(name):
                 np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("kind", ["next", "tensor"])
 def test_stacks_on_vectors(kind):
     same(stacked(kind), stacked("env"), False, f"{kind} and single environments")
 
@@ -67,7 +67,7 @@ def stacked(kind):
     return run(kind, RIG, lambda env: adv.wrap(env, *stack))
 
 
-@pytest.mark.parametrize(("name", "kind"), by_turns(list(SIX), ["env", "next", "sb3"]))
+@pytest.mark.parametrize(("name", "kind"), by_turns(["brightness", "shift", "jpeg"], ["env", "next", "sb3"]))
 def test_one_coin_for_all(name, kind):
     def build(env):
         return adv.ProbabilisticTiming(adv.wrap(env, SIX[name], attack(), adv.threat("action-flip")), 0.5)

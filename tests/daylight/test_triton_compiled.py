@@ -70,7 +70,7 @@ def test_compiled_for_a_gpu(launch, least):
     assert max(int(count) for _, count in shown) <= 128
 
 
-@pytest.mark.parametrize("k", [3, 5, 7])
+@pytest.mark.parametrize("k", [3, 5, pytest.param(7, marks=pytest.mark.slow)])
 def test_the_networks_are_right_on_all_zeros_and_ones(k):
     for row in itertools.product([0, 1], repeat=k):
         assert exchanged(list(row), SORTED[k]) == sorted(row)

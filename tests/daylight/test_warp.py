@@ -42,8 +42,7 @@ def test_border_index_is_opencvs(size, border):
     assert border_index(torch.from_numpy(where), size, border).tolist() == expected
 
 
-@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-@pytest.mark.parametrize("border", BORDERS)
+@pytest.mark.parametrize(("border", "interpolation"), [*zip(BORDERS, 2 * INTERPOLATIONS, strict=True)])
 def test_the_backends_agree_on_any_map(monkeypatch, border, interpolation):
     for size in SIZES:
         x = pictures(2, *size, 3)
@@ -64,8 +63,7 @@ def test_nearest_only_moves_values(border):
         assert (at[1] == 0).all()
 
 
-@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-@pytest.mark.parametrize("border", BORDERS)
+@pytest.mark.parametrize(("border", "interpolation"), [*zip(BORDERS, 2 * INTERPOLATIONS, strict=True)])
 def test_floats_are_the_same_before_rounding(border, interpolation):
     for size in SIZES[:-1]:
         x = pictures(2, *size, 4)

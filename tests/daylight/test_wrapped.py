@@ -109,8 +109,10 @@ ALL["reflected"], ALL["nearest"] = daylight.Shift(-3, 2, "reflect"), daylight.Ro
 ALL["bgr"] = daylight.JPEG(70, "4:4:4", "BGR")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [(name, layout) for i, name in enumerate(ALL) for j, layout in enumerate(LAYOUTS) if (i + j) % 3 == 0],
+)
 def test_arrays_and_tensors_come_out_the_same(monkeypatch, name, layout):
     """What the engine hands over as an array, by OpenCV, and the same as a tensor, by torch."""
     how = replace(ALL[name], layout=layout)

@@ -125,8 +125,7 @@ class Late(gym.ObservationWrapper[Any, Any, Any]):
         return self.past[max(len(self.past) - 1 - self.steps, 0)]
 
 
-@pytest.mark.parametrize("steps", [1, 2, 7, 40])
-@pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize(("id", "steps"), [("CartPole-v1", 1), ("Pendulum-v1", 7), ("CartPole-v1", 40)])
 def test_a_delay_equals_one_written_by_hand(id: str, steps: int) -> None:
     for seed in range(3):
         made = gym.make(id), adv.wrap(gym.make(id), f"observation-delay:steps={steps}")
@@ -145,7 +144,7 @@ def test_a_delay_equals_one_written_by_hand(id: str, steps: int) -> None:
 
 def test_jitter_shows_the_newest_that_has_arrived() -> None:
     most, late = 4, list[int]()
-    for seed in range(40):
+    for seed in range(20):
         true, shown = both(f"observation-jitter:most={most}", seed)
         places = [int(np.flatnonzero((true == one).all(1))[-1]) for one in shown]
         assert places == sorted(places), "an older one is never shown after a newer one"
@@ -153,7 +152,7 @@ def test_jitter_shows_the_newest_that_has_arrived() -> None:
     assert min(late) == 0 and max(late) <= most and len({*late}) >= 3
     # age a is shown where that packet took at most a, and each newer one longer than its age
     chances = [(a + 1) / (most + 1) * np.prod([1 - (b + 1) / (most + 1) for b in range(a)]) for a in range(most + 1)]
-    assert abs(np.mean(late) - np.dot(chances, range(most + 1))) < 0.15
+    assert abs(np.mean(late) - np.dot(chances, range(most + 1))) < 0.2
 
 
 def test_a_lost_observation_is_the_one_before() -> None:
