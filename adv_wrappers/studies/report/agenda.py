@@ -279,6 +279,8 @@ class Agenda:
                 self._over_eps(sweep, partial(look, attack), [], all=True)
             if broken_eps(self.clean, strongest_by_eps(swept)):
                 break
+        if not own:
+            self._over_eps(sweep, partial(look, fitting[0]), swept, all=False)
 
     def _strongest_first(self) -> None:
         """What is strongest for its price, each attack from the eps found so far down to where it takes less than half.
@@ -316,6 +318,7 @@ class Agenda:
 
     def _over_eps(self, sweep: EpsSweep, play: Callable[[float], Trial], known: list[Trial], *, all: bool) -> None:
         """Play an attack at one eps after another; ``all`` as for :meth:`EpsSweep.next`."""
+        known = [*known]
         while (eps := sweep.next(strongest_by_eps(known), all)) is not None:
             known.append(play(eps))
 

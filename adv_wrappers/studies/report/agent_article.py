@@ -310,8 +310,9 @@ def _episodes(agent: AgentSections, said: Verdict) -> list[Part]:
     """The returns of every episode of the run without an attack and of those that tell most."""
     lowest = sorted(agent.attacked, key=lambda row: row.mean)
     of_kinds = {row.kind: row for row in reversed(lowest)}.values()
-    telling = {id(row): row for row in [*agent.strongest.values(), *of_kinds, *lowest]}.values()
-    rows = [agent.clean, *sorted([*telling][: _MOST_RUNS - 1], key=lambda row: -row.mean)]
+    # the strongest of a small eps may be the run without an attack
+    telling = [*{id(row): row for row in [agent.clean, *agent.strongest.values(), *of_kinds, *lowest]}.values()]
+    rows = [agent.clean, *sorted(telling[1:_MOST_RUNS], key=lambda row: -row.mean)]
     lines = [
         TableLine(
             row.label, [row.returned, row.row.median, row.row.min, row.row.max], bar=row.returned,

@@ -63,11 +63,12 @@ class EpsSweep:
         self.start = min((eps for eps in self.ladder if eps >= start), default=self.ladder[-1])
 
     def next(self, known: Mapping[float, Trial], all: bool) -> float | None:
-        """The next eps: up the ladder until half is lost, then down, then between the two around which it halves.
+        """The next eps: up the ladder until half is lost, and down.
 
         Args:
             known: by eps, in rising order, the strongest trial up to there.
-            all: whether it goes down until nothing is lost, or until less than half is.
+            all: whether it goes down until nothing is lost; else until less than half is, and then between the two
+                around which it halves.
 
         Returns:
             None where nothing more is to be found.
@@ -82,7 +83,9 @@ class EpsSweep:
             return larger[0]
         if smaller and (not self.loses_nothing(known[min(known)]) if all else below is None):
             return smaller[-1]
-        if above is None or half >= self.clean:  # nothing was lost, as of a return that is 0 or the least without it
+        if (
+            all or above is None or half >= self.clean
+        ):  # nothing was lost, as of a return that is 0 or the least without it
             return None
         if below is None:
             below = max(above / 8, self._least)

@@ -27,8 +27,9 @@ def sweep_of(clean: float, least: float = 0.0) -> EpsSweep:
 def played(sweep: EpsSweep, left: Callable[[float], float]) -> list[float]:
     """The eps that are played, in their order."""
     found = list[Trial]()
-    while (eps := sweep.next(strongest_by_eps(found), all=True)) is not None:
-        found.append(trial(eps, left(eps), sweep.clean))
+    for all in (True, False):
+        while (eps := sweep.next(strongest_by_eps(found), all)) is not None:
+            found.append(trial(eps, left(eps), sweep.clean))
     return [one.eps or 0.0 for one in found]
 
 
@@ -54,7 +55,7 @@ def test_of_integers_no_eps_is_below_one_of_them() -> None:
 
 
 def test_between_two_eps_it_looks_where_the_return_halves() -> None:
-    """Down to where nothing is lost, or, of an attack that comes later, to where less than half is."""
+    """A first attack goes down to where nothing is lost, a later one to where less than half is, and between."""
     sweep = sweep_of(10.0)
     found = played(sweep, lambda eps: 10.0 if eps < 0.003 else 8.0 if eps < 0.03 else 0.0)
     assert found[:5] == [0.05, 0.02, 0.01, 0.005, 0.002]

@@ -280,6 +280,15 @@ def test_a_single_eps_is_no_line(tmp_path):
     ]  # fmt: skip
 
 
+def test_every_run_has_one_line_of_episodes(played):
+    """An attack that takes nothing is no stronger than none, and the strongest of its eps is the run without one."""
+    (agent,) = read_reports(played).agents
+    assert agent.strongest[0.05] is agent.clean
+    _, table = next(one for one in article_of(agent, "a0", False).sections if one.key == "episodes").parts
+    names = [line.name for line in table.lines]
+    assert len(names) == len({*names}) == 12 and names[0] == "no attack"
+
+
 def test_one_bad_row_stretches_no_other_chart(played):
     (agent,) = read_reports(played).agents
     clean = replace(agent.clean, row=replace(agent.clean.row, mean_return=4.5, low=4.4, high=4.6, min=4, max=5))
