@@ -68,6 +68,7 @@ def die(given):
     os._exit(3)
 
 
+@pytest.mark.slow
 def test_what_counts_as_a_finding(fuzz, capfd):
     expected = {
         "fine": (lambda given: None, 2, 0, None),

@@ -14,7 +14,15 @@ from tests.result_scripts import result_script
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 ROWS = sorted(path.stem for path in RESULTS.glob("*.json"))
-LONG = {"resilience", "standing"}  # whose scripts take longest; others draw plots and tables as they do
+LONG = {
+    "rarl",
+    "smoothing",
+    "learned_timing",
+    "pa_ad_sweeps",
+    "crop",
+    "resilience",
+    "standing",
+}  # whose scripts take longest; others draw plots and tables as they do
 SCRIPTS = {"daylight_bankheist": "daylight"}  # a script has the name of its rows, but for one that has two
 
 

@@ -101,7 +101,7 @@ def test_every_example_is_run():
 
 # shorter ones have most of these
 LONG = {
-    "plan.py", "plan_ray.py", "pa_atla.py", "report.py", "robust_gate.py", "train_director.py",
+    "first_steps.ipynb", "plan.py", "plan_ray.py", "pa_atla.py", "report.py", "robust_gate.py", "train_director.py",
     "train_director_cleanrl.py", "train_radial.py", "while_training.py",
 }  # fmt: skip
 
@@ -118,6 +118,7 @@ def test_example(name, tmp_path):
     assert run(name, tmp_path).strip()
 
 
+@pytest.mark.slow
 def test_saved_weights_are_loaded_instead_of_training_again(tmp_path):
     first = run("evaluate_cleanrl.py", tmp_path)
     written = (tmp_path / "cleanrl-agent.pt").stat().st_mtime_ns
@@ -270,6 +271,7 @@ def test_a_killed_training_goes_on_to_the_same_agent(recipes, monkeypatch, tmp_p
         ppo_atari.ppo("", resumed, 320, num_envs=2, horizon=16, checkpoint=tmp_path / "killed")
 
 
+@pytest.mark.slow
 def test_rewards_are_learned_by_their_sign_and_told_whole(recipes, monkeypatch):
     """A game that pays 10 and takes a life at every second step; a life lost ends a return, and not the game."""
     ppo_atari = importlib.import_module("ppo_atari")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -49,9 +50,10 @@ KNOWN = frozenset(FILES)
 
 @functools.cache
 def nodes(path: Path) -> list[ast.AST]:
-    """The imports and the classes of a file, wherever in it."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef))]
+    """The imports and the heads of classes of a file, wherever in it; to parse whole files takes seconds."""
+    lines = r"^[ \t]*((?:from [\w.]+ )?import (?:\([^)]*\)|[^(\n]+)|class \w+)"
+    found = re.findall(lines, path.read_text(encoding="utf-8"), re.MULTILINE)
+    return [node for text in found for node in ast.parse(text + ": pass" * text.startswith("class ")).body]
 
 
 def imports(path: Path):

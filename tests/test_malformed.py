@@ -326,13 +326,6 @@ def test_modules_of_the_wrong_shape(module):
 # random ones
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
-@given(st.text(max_size=40))
-def test_texts(text):
-    reads(lambda: parse_threat(text))
-    reads(lambda: parse_when(text))
-
-
 KNOWN = """
     eps norm scale when p at victim name within kind steps linf l2 valid bernoulli every atmost window strategic
     and not 0.1 3 -1 nan inf 1e999 none true ' " ( ) [ ] { } : = , ; & | ~ * lambda:0 __import__('os')
@@ -384,7 +377,7 @@ def test_arguments_of_presets_at_random(drawn):
 
 
 JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.sampled_from(WORDS),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text("a1:\0é", max_size=6) | st.sampled_from(WORDS),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from([*WORDS[:20], "type", "on", "how", "a", "b", "k"]), inner, max_size=4)
@@ -401,7 +394,7 @@ def test_dictionaries(data):
 
 
 def test_dictionaries_with_something_changed():
-    """A valid dictionary, with one random part of it replaced by junk, a hundred times over."""
+    """A valid dictionary, with one random part of it replaced by junk, forty times over."""
     rng = random.Random(3)
     victim = RIGS["q"].victim()
     victims = {victim.fingerprint(): victim}
@@ -426,7 +419,7 @@ def test_dictionaries_with_something_changed():
         {"type": ["linf"]},
         {3: 4},
     ]
-    for _ in range(100):
+    for _ in range(40):
         data = json.loads(json.dumps(threat.to_dict()))
         node = data
         while True:

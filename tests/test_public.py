@@ -167,8 +167,7 @@ assert found.how.steps == 3 and found.how.victim.ref == how["victim"]["victim"]
 assert adv.presets["pgd"].kind is adv.MinBest and adv.atari.atari and adv.daylight.rotate
 import adv_wrappers.public
 assert not {"stable_baselines3", "ray", "pettingzoo"} & {name.partition(".")[0] for name in sys.modules}  # extras
-for name in ("cartpole-dqn", "hopper-ppo", "cartpole-balance-sac", "pong-ppo"):
-    adv.load_victim(f"zoo:{name}")
+adv.load_victim("zoo:pong-ppo")
 # a compiler takes torch longer than all else, for every command and every worker; the client is for cards of the hub
 assert not {"torch._inductor", "huggingface_hub"} & {*sys.modules}
 if importlib.util.find_spec("stable_baselines3"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 
 import pytest
@@ -13,8 +12,7 @@ from adv_wrappers.environments.environment import environment_text
 from adv_wrappers.evaluation.report import victim_text
 from adv_wrappers.studies import Plan, Store, expand
 from tests.modules import card_naming, noted_module  # noqa: F401
-from tests.processes import python
-from tests.studies.test_runner import MANY, failing
+from tests.studies.test_runner import failing
 
 PLAN = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise:eps=0.1"], seeds=[0, 1], episodes=2)
 
@@ -106,26 +104,19 @@ def test_cells_that_fail_make_the_exit_status(tmp_path):
     assert done.exit_code == 1 and "RuntimeError: no more" in done.output and "1 failed" in done.output
 
 
-def test_an_interruption_says_what_is_kept(tmp_path):
-    MANY.save(tmp_path / "plan.json")
-    script = f"""
-import signal
-from adv_wrappers.evaluation import store
-from adv_wrappers.cli import main
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-add = store.Store.add
-def add_and_stop(self, played, replace=False):
-    add(self, played)
-    if len(self) == 5:
-        signal.raise_signal(signal.SIGINT)
-store.Store.add = add_and_stop
-main(["run", {str(tmp_path / "plan.json")!r}, "--store", {str(tmp_path / "rows.db")!r}])
-"""
-    done = python(script)
-    assert done.returncode == 128 + signal.SIGINT
-    assert f"5 of 10 rows are in {tmp_path / 'rows.db'}; the same command plays only the others" in done.stderr
+def test_an_interruption_says_what_is_kept(plan, tmp_path, monkeypatch):
+    add = Store.add
+
+    def add_and_stop(self, played, replace=False):
+        add(self, played)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "add", add_and_stop)
+    done = call("run", plan, "--store", tmp_path / "rows.db")
+    assert done.exit_code == 130
+    assert f"1 of 4 rows are in {tmp_path / 'rows.db'}; the same command plays only the others" in done.stderr
     with Store(tmp_path / "rows.db") as store:
-        assert len(store.done(cell.key for cell in expand(MANY).cells)) == 5
+        assert len(store.done(cell.key for cell in expand(PLAN).cells)) == 1
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_bash_is_told_what_stands_behind_the_last_place_where_it_breaks_words(mo
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs Bash")
 def test_a_real_bash_completes_a_victim(tmp_path: Path) -> None:
     program = tmp_path / "adv-wrappers"

@@ -32,18 +32,6 @@ def test_an_agent_of_the_zoo(tmp_path: Path) -> None:
     assert adv.load_victim(f"card:{out}").kind == "logits"
 
 
-def test_a_torchscript_file_without_attacks(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        torch.jit.save(torch.jit.trace(nn.Linear(2, 3), torch.zeros(2, 2)), tmp_path / "net.pt")
-    words = ["imitate", "MountainCar-v0", "--victim", f"torchscript:{tmp_path / 'net.pt'}", "--kind", "logits"]
-    done = invoke(*words, "--trust", *TINY, "--no-attacks", "--out", str(tmp_path / "out"))
-    assert done.exit_code == 0, done.output
-    assert "under the attacks" not in done.output and "attack through it" not in done.output
-    done = invoke(*words, *TINY, "--out", str(tmp_path / "other"))
-    assert done.exit_code == 2 and "give --trust" in done.output
-
-
 @pytest.mark.slow
 def test_an_onnx_file(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")

@@ -112,10 +112,6 @@ def test_arguments_are_said_as_options(
         ([*EVALUATE, "--threat", "noise:eps=1,scale=victim"], "scale='victim' needs a victim with a unit of its own"),
         ([*CERTIFY, "--eps", "0.1", "--attack", "pgd:by=1"], "pgd takes "),
         ([*AGENT, "--adversary", "max-diff:eps=-1"], "Error: max-diff: eps must be a finite number"),
-        (
-            ["look", "PongNoFrameskip-v4", "--threat", "fgsm:eps=1"],
-            "fgsm:eps=1: min-best needs a victim: give victim=",
-        ),
         (["resilience", "CartPole-v1", *DQN, "--how", "max-diff", "--out", "o"], "eps=..., with norm=linf"),
         (["resilience", "CartPole-v1", *PPO, "--how", "worst-action:by=q", "--out", "o"], "use by='policy'"),
     ],

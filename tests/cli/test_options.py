@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 import shlex
 import sys
@@ -198,16 +197,3 @@ def test_a_file_with_code_is_read_with_trust_alone(tmp_path: Path) -> None:
     [line] = [line for line in done.output.splitlines() if line.startswith("evaluate with: ")]
     again = invoke(*shlex.split(line.removeprefix("evaluate with: adv-wrappers ")), "--episodes", "1")
     assert "--trust" in line and again.exit_code == 0, again.output
-
-
-def test_a_printed_command_makes_the_same_environment(module: str, tmp_path: Path) -> None:
-    words = [*COMMANDS["imitate"][:-1], str(tmp_path / "card"), "--make", f"{module}:short", "--env-kwargs", "steps=9"]
-    done = invoke("imitate", *words)
-    assert done.exit_code == 0, done.output
-    card = json.loads((tmp_path / "card" / "card.json").read_text())
-    assert card["environment"]["kwargs"] == {"steps": 9}
-    [line] = [line for line in done.output.splitlines() if line.startswith("attack through it with: ")]
-    program, *again = shlex.split(line.removeprefix("attack through it with: "))
-    done = invoke(*again, "--episodes", "1", "--out", str(tmp_path / "o"))
-    assert program == "adv-wrappers" and done.exit_code == 0, done.output
-    assert Report.from_json(tmp_path / "o" / "report.json").threats[0]["lengths"] == [9]

@@ -12,33 +12,16 @@ def call(*words: object) -> Result:
     return CliRunner().invoke(main, ["standing", *map(str, words)])
 
 
-def test_an_agent_is_added_and_the_table_is_built(tmp_path):
-    done = call("add", "zoo:cartpole-dqn", "--store", tmp_path / "store", "--minutes", 0.01,
-                "--env-kwargs", "max_episode_steps=20")  # fmt: skip
-    assert done.exit_code == 0 and "cartpole-dqn: 20 without an attack" in done.output
-    done = call("attack", "zoo:cartpole-dqn", "--store", tmp_path / "store", "--threat", "max-diff:steps=2")
-    assert done.exit_code == 0 and "cartpole-dqn: max-diff:steps=2 leaves 20" in done.output
-    done = call("build", tmp_path / "store", "--out", tmp_path / "out")
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "out" / "agents" / "cartpole-dqn.html").is_file()
-    page = (tmp_path / "out" / "standing.html").read_text()
-    assert '<a href="agents/cartpole-dqn.html">cartpole-dqn</a>' in page
-    (tmp_path / "out" / "standing.html").write_text("notes of somebody")
-    done = call("build", tmp_path / "store", "--out", tmp_path / "out")
-    assert done.exit_code == 2 and "no page of adv_wrappers" in done.output
-
-
-def test_an_attack_may_be_code_of_ones_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "lab_push.py").write_text(
+def attack_with_code_of_ones_own(store, monkeypatch):
+    """A class of perturbations, a function, and what is neither."""
+    monkeypatch.syspath_prepend(store.parent)
+    (store.parent / "lab_push.py").write_text(
         "from dataclasses import dataclass\nfrom adv_wrappers.core.perturbation import Perturbation\n"
         "@dataclass(frozen=True)\nclass Push(Perturbation):\n    name = 'push'\n"
         "    def __call__(self, x, context):\n        return x + 10.0\n"
         "def pull(x, context):\n    return x - 10.0\n"
     )
-    call("add", "zoo:cartpole-dqn", "--store", "store", "--minutes", 0.01, "--env-kwargs", "max_episode_steps=20")
-    attack = "attack", "zoo:cartpole-dqn", "--store", "store"
+    attack = "attack", "zoo:cartpole-dqn", "--store", store
     for name, said in (("Push", "push"), ("pull", "pull")):
         done = call(*attack, "--perturbation", f"lab_push:{name}")
         assert done.exit_code == 0 and f"cartpole-dqn: {said} leaves " in done.output, done.output
@@ -50,6 +33,23 @@ def test_an_attack_may_be_code_of_ones_own(tmp_path, monkeypatch):
     assert done.exit_code == 2 and "Invalid value for '--perturbation'" in done.output
     done = call(*attack)
     assert done.exit_code == 2 and "either --threat or --perturbation" in done.output
+
+
+def test_an_agent_is_added_and_the_table_is_built(tmp_path, monkeypatch):
+    done = call("add", "zoo:cartpole-dqn", "--store", tmp_path / "store", "--minutes", 0.01,
+                "--env-kwargs", "max_episode_steps=20")  # fmt: skip
+    assert done.exit_code == 0 and "cartpole-dqn: 20 without an attack" in done.output
+    done = call("attack", "zoo:cartpole-dqn", "--store", tmp_path / "store", "--threat", "max-diff:steps=2")
+    assert done.exit_code == 0 and "cartpole-dqn: max-diff:steps=2 leaves 20" in done.output
+    attack_with_code_of_ones_own(tmp_path / "store", monkeypatch)
+    done = call("build", tmp_path / "store", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out" / "agents" / "cartpole-dqn.html").is_file()
+    page = (tmp_path / "out" / "standing.html").read_text()
+    assert '<a href="agents/cartpole-dqn.html">cartpole-dqn</a>' in page
+    (tmp_path / "out" / "standing.html").write_text("notes of somebody")
+    done = call("build", tmp_path / "store", "--out", tmp_path / "out")
+    assert done.exit_code == 2 and "no page of adv_wrappers" in done.output
 
 
 @pytest.mark.slow

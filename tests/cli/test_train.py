@@ -21,6 +21,7 @@ SETTINGS = "--transitions 200 --layers 0 --num-envs 2 --seed 3"
 WORDS = ["train-dynamics", "Hopper-v5", "--victim", "zoo:hopper-ppo", *SETTINGS.split()]
 
 
+@pytest.mark.slow
 def test_a_model_is_learned_and_the_command_that_attacks_through_it_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,6 +60,7 @@ def evaluated(output: str) -> list[str]:
     return [after for word, after in itertools.pairwise(words) if word == "--threat"]
 
 
+@pytest.mark.slow
 def test_an_agent_is_trained_and_the_command_that_evaluates_it_works(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
     out = tmp_path / "an agent"
@@ -81,7 +83,10 @@ def test_an_agent_is_trained_and_the_command_that_evaluates_it_works(tmp_path: P
 @pytest.mark.parametrize(
     ("words", "learned_by", "threats"),
     [
-        (["--victim", "zoo:cartpole-ppo", "--robust", "radial", "--eps", "0.01"], "greedy", ["pgd:eps=0.01"]),
+        pytest.param(
+            ["--victim", "zoo:cartpole-ppo", "--robust", "radial", "--eps", "0.01"], "greedy", ["pgd:eps=0.01"],
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             ["--algorithm", "dqn", "--robust", "sa", "--eps", "0.01", "--rewards", "raw"], "greedy", ["pgd:eps=0.01"],
             marks=pytest.mark.slow,
