@@ -142,9 +142,10 @@ def certify(
             known, or it is negative without a limit of steps; and for a reward below it.
 
     >>> from adv_wrappers import certify
-    >>> found = certify("zoo:cartpole-dqn", "CartPole-v1", 0.001, episodes=2, max_nodes=400)
+    >>> short = {"max_episode_steps": 50}
+    >>> found = certify("zoo:cartpole-dqn", "CartPole-v1", 0.01, episodes=2, max_nodes=200, env_kwargs=short)
     >>> found.clean_returns, found.finished_searches, bool((found.lower_returns <= found.clean_returns).all())
-    (array([500., 500.]), array([False, False]), True)
+    (array([50., 50.]), array([False, False]), True)
     """
     budget = needed_budget("a certificate", eps, scale, within, zero=True)
     seeds, searched = draw_seeds(seed, episodes), max_nodes != 0

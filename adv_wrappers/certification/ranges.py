@@ -300,7 +300,8 @@ def certified_ranges(
         ValueRangeError: without a radius, for one twice, and for a folder of other settings.
 
     >>> from adv_wrappers.certification.ranges import certified_ranges
-    >>> found = certified_ranges("zoo:cartpole-ppo", "CartPole-v1", [0.02], 2, attacks=["pgd"], max_nodes=500)
+    >>> how = {"attacks": ["pgd"], "max_nodes": 50, "env_kwargs": {"max_episode_steps": 50}}
+    >>> found = certified_ranges("zoo:cartpole-ppo", "CartPole-v1", [0.02], 1, **how)
     >>> one = found.ranges[0]
     >>> bool((one.lower_returns <= one.upper_returns).all())
     True

@@ -132,7 +132,8 @@ def certify_smoothed(
         ValueRangeError: for an environment without a known least return, returns below it, and arguments out of range.
 
     >>> from adv_wrappers.certification.smoothing import certify_smoothed
-    >>> found = certify_smoothed("smoothed:zoo:cartpole-dqn?sigma=0.05", "CartPole-v1", episodes=20)
+    >>> short = {"max_episode_steps": 50}
+    >>> found = certify_smoothed("smoothed:zoo:cartpole-dqn?sigma=0.05", "CartPole-v1", 20, env_kwargs=short)
     >>> found.certified_return(0.0) > found.certified_return(0.1) > 0
     True
     """

@@ -53,7 +53,8 @@ class Episodes:
 
     >>> import adv_wrappers as adv
     >>> how = adv.Episodes(2, seed=7, num_envs=1)
-    >>> report = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", ["pgd:eps=0.1"], how)
+    >>> short = adv.Environment("CartPole-v1", {"max_episode_steps": 50})
+    >>> report = adv.evaluate("zoo:cartpole-dqn", short, ["pgd:eps=0.1"], how)
     >>> report.seed, report.num_envs
     (7, 1)
     """

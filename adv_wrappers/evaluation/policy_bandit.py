@@ -332,8 +332,10 @@ def evaluate_adaptive(
         SimulationError: for a simulation that diverges under a threat to the dynamics.
 
     >>> from adv_wrappers.evaluation.policy_bandit import evaluate_adaptive
+    >>> from adv_wrappers import Environment
     >>> policies = ["zoo:cartpole-ppo", "zoo:cartpole-radial-ppo"]
-    >>> found = evaluate_adaptive(policies, "CartPole-v1", "max-diff:eps=0.2", rounds=4, return_range=(0, 500))
+    >>> short = Environment("CartPole-v1", {"max_episode_steps": 50})
+    >>> found = evaluate_adaptive(policies, short, "max-diff:eps=0.2", rounds=4, return_range=(0, 50))
     >>> found.returns.shape, found.chosen.shape
     ((2, 4), (4,))
     """

@@ -55,7 +55,8 @@ class Row(Mapping[str, Any]):
     A column is an attribute, and read by its name too: ``row.mean_return`` and ``row["mean_return"]``.
 
     >>> import adv_wrappers as adv
-    >>> row = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", ["pgd:eps=0.1,steps=20"], episodes=2).threats[1]
+    >>> short = adv.Environment("CartPole-v1", {"max_episode_steps": 50})
+    >>> row = adv.evaluate("zoo:cartpole-dqn", short, ["pgd:eps=0.1,steps=20"], episodes=2).threats[1]
     >>> row.eps, row.attack(), row.argument("steps"), row["episodes"]
     (0.1, 'pgd:steps=20', 20.0, 2)
     """

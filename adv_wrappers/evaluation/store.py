@@ -104,7 +104,8 @@ class Store:
         OutputError: for one that cannot be written to.
 
     >>> from adv_wrappers.studies import Plan, Store, run
-    >>> plan = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise:eps=0.1"], seeds=[0, 1], episodes=2)
+    >>> short = {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 50}}
+    >>> plan = Plan.of(victims=["zoo:cartpole-dqn"], environments=[short], threats=["noise:eps=0.1"], seeds=[0, 1])
     >>> with Store(":memory:") as store:
     ...     summary = run(plan, store)
     ...     reports = store.reports()

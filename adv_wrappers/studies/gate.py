@@ -150,7 +150,10 @@ def assert_robust(
         AdvWrappersError: one of its kinds, before anything is played, for arguments that cannot work.
 
     >>> from adv_wrappers.studies.gate import assert_robust
-    >>> found = assert_robust("zoo:cartpole-dqn", "CartPole-v1", eps=0.01, attacks=["noise"], min_return=400)
+    >>> short = {"max_episode_steps": 50}
+    >>> found = assert_robust(
+    ...     "zoo:cartpole-dqn", "CartPole-v1", eps=0.01, attacks=["noise"], min_return=40, env_kwargs=short
+    ... )
     >>> found.worst.threat, found.worst.episodes
     ('noise:eps=0.01', 40)
     """

@@ -132,7 +132,7 @@ def train_denoiser(
     >>> from adv_wrappers import load_victim
     >>> from adv_wrappers.training.denoiser import train_denoiser
     >>> from adv_wrappers.victims.purified import Purified
-    >>> denoiser = train_denoiser("zoo:cartpole-dqn", "CartPole-v1", 0.1, transitions=1000, updates=20)
+    >>> denoiser = train_denoiser("zoo:cartpole-dqn", "CartPole-v1", 0.1, transitions=500, updates=20)
     >>> Purified(load_victim("zoo:cartpole-dqn"), denoiser).recurrent
     True
     """
