@@ -101,8 +101,8 @@ def test_every_example_is_run():
 
 # shorter ones have most of these
 LONG = {
-    "first_steps.ipynb", "plan.py", "plan_ray.py", "pa_atla.py", "report.py", "robust_gate.py", "train_director.py",
-    "train_director_cleanrl.py", "train_radial.py", "while_training.py",
+    "daylight.py", "first_steps.ipynb", "plan.py", "plan_ray.py", "pa_atla.py", "report.py", "robust_gate.py",
+    "train_director.py", "train_director_cleanrl.py", "train_radial.py", "while_training.py",
 }  # fmt: skip
 
 

@@ -34,14 +34,14 @@ def test_every_game_and_transform_has_an_id():
     assert ids["adv-daylight/JamesBond-MedianBlur-v0"] == {"game": "JamesBond", "transform": "median-blur"}
 
 
-@pytest.mark.parametrize("game", list(SETTINGS))
+@pytest.mark.parametrize("game", ["BankHeist", "Pong"])
 def test_daylight_by_game(game):
     """The paper's parameters on its game, and the probability of its table 7."""
     transform = TRANSFORMS[list(SETTINGS).index(game)]
     name = next(id for id, k in registry.daylight_ids().items() if k == {"game": game, "transform": transform})
     env = gym.make(f"adv_wrappers:{name}", p="paper")
     assert env.observation_space == gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    assert env.unwrapped._game == {"BankHeist": "bank_heist", "TimePilot": "time_pilot"}.get(game, game.lower())
+    assert env.unwrapped._game == {"BankHeist": "bank_heist", "Pong": "pong"}[game]
     threat = perturbing(env).threat
     assert threat.how == adv.threat(transform, **SETTINGS[game][transform]).how
     assert threat.when == adv.Bernoulli(PROBABILITIES[game]) and env.unwrapped.ale.getFloat(
@@ -54,7 +54,10 @@ def test_daylight_by_game(game):
     "given",
     [
         pytest.param({"place": "raw", "p": "paper", "repeat_action_probability": 0.25}, marks=pytest.mark.slow),
-        {"newest": True, "p": 0.5, "max_num_frames_per_episode": 200, "mode": 0, "difficulty": 1},
+        pytest.param(
+            {"newest": True, "p": 0.5, "max_num_frames_per_episode": 200, "mode": 0, "difficulty": 1},
+            marks=pytest.mark.slow,
+        ),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore")
@@ -80,7 +83,7 @@ def test_daylight_renders():
     assert env.render().shape == (210, 160, 3)
 
 
-@pytest.mark.parametrize("place", ["raw", pytest.param("stack", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("place", [pytest.param("raw", marks=pytest.mark.slow), "stack"])
 def test_daylight_vectors(place):
     venv = gym.make_vec("adv-daylight/RiverRaid-Shift-v0", num_envs=2, place=place, p=1, autoreset_mode="SameStep")
     assert venv.single_observation_space == gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -90,17 +93,12 @@ def test_daylight_vectors(place):
     by_hand = adv.atari.atari_vec("RiverraidNoFrameskip-v4", 2, **{place: threat}, autoreset_mode="SameStep")
     same_bytes(venv.reset(seed=1)[0], by_hand.reset(seed=1)[0], "reset")
     rewards = 0
-    for action in [1] * 10:
-        (obs, reward, *_), (other, *_) = venv.step(np.full(2, action)), by_hand.step(np.full(2, action))
+    for _ in range(10 if place == "raw" else 60):
+        (obs, reward, *_), (other, *_) = venv.step(np.full(2, 1)), by_hand.step(np.full(2, 1))
         same_bytes(obs, other, "step")
         rewards = max(rewards, reward.max())
     assert "adv_wrappers" in venv.step(np.zeros(2, int))[4]
-
-
-def test_rewards_of_daylight_vectors_are_the_games_own():
-    venv = gym.make_vec("adv-daylight/RiverRaid-Shift-v0", num_envs=2, num_threads=1)
-    venv.reset(seed=1)
-    assert max(venv.step(np.full(2, 1))[1].max() for _ in range(60)) > 1  # not clipped
+    assert place == "raw" or rewards > 1  # the game's own, not clipped
 
 
 @every_case(

@@ -65,6 +65,7 @@ def test_without_threats_it_is_the_classic_pipeline():
     same_bytes(play(env, 40), play(by_hand, 40), "by hand")
 
 
+@pytest.mark.slow
 def test_the_raw_pipeline_is_the_same_to_the_byte():
     """Beneath a threat that never attacks, through lost lives and the end of the game."""
     clean, attacked = play(adv.atari.atari(BREAKOUT, raw="jpeg:p=0"), 150, seed=2, key="0:jpeg")
@@ -98,6 +99,7 @@ def test_frames_keep_how_they_were_shown(text):
     assert not all((a[1:] == b[:-1]).all() for a, b in itertools.pairwise(stack))
 
 
+@pytest.mark.slow
 def test_steps_are_those_of_the_agent_at_every_place():
     """FIRE is pressed beneath: a lost life does not move the clock of any place."""
     received = [play(adv.atari.atari(BREAKOUT, **{place: "shift:p=0.5"}), 60, key="0:shift")[1] for place in PLACES]
@@ -172,6 +174,7 @@ def test_a_vector_without_threats_is_ales_own():
     same_bytes(rows(adv.atari.atari_vec(PONG, 2, num_threads=1)), rows(own), "ALE's")
 
 
+@pytest.mark.slow
 def test_the_places_of_a_vector():
     for text in ("rotation:degrees=3,p=0.4",):
         frame, newest, stack = (

@@ -115,15 +115,6 @@ def test_certify(tmp_path: Path) -> None:
     assert (tmp_path / "o" / "ranges.png").read_bytes()[1:4] == b"PNG"
 
 
-def test_imitate(tmp_path: Path) -> None:
-    words = ["imitate", "Interrupted-v0", *DQN, "--queries", "150", "--rounds", "1", "--episodes", "1", "--no-attacks"]
-    words += ["--out", str(tmp_path / "o")]
-    assert said(invoke(*words, at=3)).endswith("keeps nothing yet; the same command begins anew")
-    line = said(invoke(*words, at=90))
-    assert "card.json" in line and line.endswith("; the same command goes on from there")
-    assert invoke(*words).exit_code == 0
-
-
 def test_train_agent(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
     words = ["train-agent", "Interrupted-v0", "--adversary", "none", "--steps", "128", "--num-envs", "1", "--out"]

@@ -9,15 +9,13 @@ import adv_wrappers as adv
 from adv_wrappers.environments.dmc import DmcVectorEnv, dmc, dmc_vector
 from adv_wrappers.errors import SpaceError, ValueRangeError
 
-TASKS = ["cartpole-balance", "cartpole-swingup", "cartpole-two_poles", "fish-upright", "walker-stand", "walker-walk"]
-
 
 @pytest.fixture(autouse=True)
 def suite():
     pytest.importorskip("dm_control")
 
 
-@pytest.mark.parametrize(("task", "repeat"), [(task, (1, 3)[i % 2]) for i, task in enumerate(TASKS[::2])])
+@pytest.mark.parametrize(("task", "repeat"), [("cartpole-two_poles", 3), ("walker-stand", 1)])
 def test_rows_return_what_the_task_returns(task, repeat):
     task = f"dm_control/{task}-v0"
     many, draw = DmcVectorEnv(task, 3, repeat), np.random.default_rng(1)
@@ -43,6 +41,7 @@ def test_rows_return_what_the_task_returns(task, repeat):
             assert np.array_equal(obs[1], ones[1].reset(seed=9)[0]) and not np.array_equal(obs[0], obs[1])
 
 
+@pytest.mark.slow
 def test_the_last_step_may_be_shorter_and_finished_rows_stand_still():
     task = "dm_control/cartpole-balance-v0"
     many, one = DmcVectorEnv(task, 1, 300), dmc(task, 300)
@@ -111,7 +110,7 @@ def test_what_it_does_not_know():
 
 def test_an_evaluation_is_the_same_in_either():
     agent, task = adv.load_victim("zoo:cartpole-balance-sac"), "dm_control/cartpole-balance-v0"
-    how = {"threats": ["flip:eps=0.2"], "episodes": 1, "measure": True}
+    how = {"episodes": 1, "measure": True}
     direct = adv.evaluate(agent, task, **how)
     by_function = adv.evaluate(agent, lambda: dmc(task, 4), **{**how, "measure": "1=-1"})
     for a, b in zip(direct.threats, by_function.threats, strict=True):

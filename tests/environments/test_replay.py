@@ -103,7 +103,8 @@ def box2d(id, **kwargs):
         pytest.param(lambda: wrapped(Handle()), 60, id="handle"),
         box2d("LunarLander-v3"),
         pytest.param(
-            lambda: RecordEpisodeStatistics(gym.make("ALE/Pong-v5", obs_type="ram")), 40, id="sticky"
+            lambda: RecordEpisodeStatistics(gym.make("ALE/Pong-v5", obs_type="ram")), 40, id="sticky",
+            marks=pytest.mark.slow,
         ),
     ],
 )  # fmt: skip
@@ -129,7 +130,7 @@ def test_equal_to_the_bit_after_a_replay(make, steps):
 
 
 @needs_box2d
-@pytest.mark.parametrize("id", ["BipedalWalkerHardcore-v3", "CarRacing-v3"])
+@pytest.mark.parametrize("id", ["BipedalWalkerHardcore-v3", pytest.param("CarRacing-v3", marks=pytest.mark.slow)])
 def test_a_world_of_box2d_is_as_new_after_other_episodes(id):
     env = record_for_replay(gym.make(id))
     actions = drawn(env, 20 if id == "CarRacing-v3" else 60)
@@ -264,12 +265,11 @@ def test_random_states_are_those_of_parts_that_cannot_be_saved_too():
     assert difference(random_states(env), before, "") == ""
     env.step(0)
     assert difference(random_states(env), before, "") != ""
-    games = [gym.make("ALE/Pong-v5", obs_type="ram", repeat_action_probability=p) for p in (0.25, 0.0)]
-    for game, draws in zip(games, (True, False), strict=True):
-        game.reset(seed=0)
-        before = random_states(game)
-        game.step(0)
-        assert (difference(random_states(game), before, "") != "") == draws
+    game = gym.make("ALE/Pong-v5", obs_type="ram")
+    game.reset(seed=0)
+    before = random_states(game)
+    game.step(0)
+    assert difference(random_states(game), before, "") != ""
 
 
 # layers that try actions

@@ -177,17 +177,6 @@ def test_true_screens_are_shown_as_the_agent_would_see_them(monkeypatch, text):
     assert (panels["difference x 1"] == 128).mean() < 0.9
 
 
-def test_true_screens_of_a_vector(monkeypatch):
-    games = [lambda: adv.atari.RawFrames(gym.make("PongNoFrameskip-v4"), noop_max=3)] * 2
-    clean, raw = adv.atari.ShrinkFrames(SyncVectorEnv(games)), adv.wrap(SyncVectorEnv(games), "shift:dx=9")
-    env = AttackView(adv.atari.ShrinkFrames(raw))
-    true, shown = clean.reset(seed=[1, 2])[0], env.reset(seed=[1, 2])[0]
-    for row, panels in enumerate(drawn(env, monkeypatch)):
-        assert (panels["true"] == true[row][..., None]).all()
-        assert (panels["seen by the agent"] == shown[row][..., None]).all()
-        assert any(title.startswith("difference") for title in panels)
-
-
 def test_true_screens_of_ales_vector_environment(monkeypatch):
     colours = {"grayscale": False, "img_height": 210, "img_width": 160, "num_threads": 1}
     envs = [gym.make_vec("ALE/Pong-v5", 1, "vector_entry_point", **colours) for _ in range(2)]

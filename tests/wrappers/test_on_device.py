@@ -48,9 +48,7 @@ THREATS = {
     "worst-action": ["worst-action"],
     "a stack": ["pgd:eps=0.1,steps=2,p=0.5", "noise:eps=0.1,when=every(2)&atmost(3)|~window(1,4)", "action-flip:p=0.2"],
 }
-PICTURES = [
-    "brightness", "median-blur", "rotation", "shift", "jpeg", "perspective", "noise:eps=4", "noise:eps=4,newest=true",
-]  # fmt: skip
+PICTURES = ["brightness", "median-blur", "rotation", "jpeg", "noise:eps=4,newest=true"]
 
 
 class Still(VectorEnv):
@@ -119,9 +117,10 @@ def test_the_watchman_wakes():
             trip()
 
 
-CASES = [(name, MODES[turn % 3], False) for turn, name in enumerate(THREATS)] + [
+TURNS = ("noise", "noise in l2", "fgsm", "max-diff", "min-q", "action-flip", "worst-action")  # not in the stack
+CASES = [(name, MODES[turn % 3], False) for turn, name in enumerate(TURNS)] + [
     *((name, AutoresetMode.SAME_STEP, False) for name in PICTURES),  # whose final observations are attacked as well
-    *(("a stack", mode, True) for mode in MODES),
+    ("a stack", AutoresetMode.SAME_STEP, True),
 ]
 
 

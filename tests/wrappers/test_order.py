@@ -35,15 +35,12 @@ def pong():
 def test_inside_atari_preprocessing():
     """The preprocessing reads the emulator's own screen: what lies inside is never seen."""
     env = AtariPreprocessing(adv.wrap(pong(), NOISE))
-    bare = AtariPreprocessing(pong())
-    assert np.array_equal(env.reset(seed=0)[0], bare.reset(seed=0)[0])  # the trap itself
     for check in (check_order, lambda e: adv.wrap(e, "action-flip")):
         with pytest.raises(OrderError, match="AtariPreprocessing"):
             check(env)
-    with pytest.raises(OrderError, match="AtariPreprocessing"):
-        check_order(SyncVectorEnv([lambda: AtariPreprocessing(adv.wrap(pong(), NOISE))]))
 
 
+@pytest.mark.slow
 def test_outside_and_actions_are_fine():
     env = adv.wrap(FrameStackObservation(AtariPreprocessing(adv.wrap(pong(), "action-noise:p=0")), 4), NOISE)
     check_order(env)
@@ -77,8 +74,6 @@ def test_newest_where_there_is_no_stack_yet():
         adv.wrap(FrameStackObservation(frames, 4), "action-flip")
     with pytest.raises(OrderError, match="inside ShrinkFrames there is none yet"):
         check_order(adv.atari.ShrinkFrames(adv.wrap(raw(), newest)))
-    with pytest.raises(OrderError, match="inside ShrinkFrames there is none yet"):
-        check_order(SyncVectorEnv([lambda: adv.atari.ShrinkFrames(adv.wrap(raw(), newest))]))
     with pytest.raises(OrderError, match="inside VectorShrinkFrames there is none yet"):
         check_order(adv.atari.ShrinkFrames(adv.wrap(SyncVectorEnv([raw]), newest)))
     stack = FrameStackObservation(AtariPreprocessing(pong()), 4)
@@ -140,12 +135,13 @@ def test_a_rendering_beside_the_observation_leaves_it_heard():
         check_order(AddRenderObservation(env))
 
 
-@pytest.mark.parametrize("name", ["brightness", "median-blur", "rotation", "shift", "jpeg", "perspective"])
-def test_transforms_outside_what_makes_no_image(name):
-    with pytest.raises(SpaceError, match="which axes of an observation of shape"):
-        adv.wrap(FlattenObservation(pong()), name)
-    with pytest.raises(SpaceError, match="float images with finite bounds"):
-        adv.wrap(NormalizeObservation(pong()), name)
+def test_transforms_outside_what_makes_no_image():
+    game = pong()
+    for name in ("brightness", "median-blur", "rotation", "shift", "jpeg", "perspective"):
+        with pytest.raises(SpaceError, match="which axes of an observation of shape"):
+            adv.wrap(FlattenObservation(game), name)
+        with pytest.raises(SpaceError, match="float images with finite bounds"):
+            adv.wrap(NormalizeObservation(game), name)
 
 
 def normalised(kind, layer, outside):

@@ -93,6 +93,7 @@ def test_an_evaluation_refuses_threats_to_rewards():
         adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", ["reward-flip:p=0.1"], episodes=2)
 
 
+@pytest.mark.slow
 def test_a_training_learns_from_them_and_is_scored_without():
     rollouts = {"n_steps": 32, "n_epochs": 2}
     settings = {"steps": 256, "num_envs": 4, "checks": 2, "episodes": 1, "seed": 0, "settings": rollouts}

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 import adv_wrappers as adv
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
@@ -78,6 +79,19 @@ class Sides(gym.Env[Any, Any]):
         return self.shown.copy()
 
 
+def test_the_rate_of_an_agent_that_has_the_backdoor() -> None:
+    def net(x: torch.Tensor) -> torch.Tensor:
+        right = (x[:, :1] > 0).float()
+        right[(x[:, 3] == 3)] = 0.0  # under the trigger it plays the target
+        return torch.cat([1 - right, right], 1)
+
+    agent = adv.from_module(net, Sides.observation_space, Sides.action_space, "q")
+    found = adv.backdoor_rate(agent, Sides, TRIGGER, 0, episodes=4, seed=5)
+    assert found.triggered_share == 1 and (found.clean_returns == 20).all()
+    assert found.triggered_returns.mean() < 15 and "with the trigger" in str(found)
+
+
+@pytest.mark.slow
 def test_an_agent_learns_the_backdoor_and_its_task() -> None:
     """Clean as good as one that was not poisoned, and the target at 95% of the steps under the trigger, or more."""
     sb3 = pytest.importorskip("stable_baselines3")

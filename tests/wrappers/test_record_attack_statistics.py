@@ -31,7 +31,7 @@ def played(env, victim, seed):
     return info
 
 
-SHORT = {"max_episode_steps": 100}
+SHORT = {"max_episode_steps": 40}
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_scalars_are_written_over_the_steps_of_all_rows(tmp_path):
 
 def test_it_pickles_and_is_rebuilt_from_its_spec():
     victim = adv.load_victim(DQN)
-    env = adv.RecordAttackStatistics(adv.wrap(gym.make("CartPole-v1"), "action-noise:p=0.5"), victim)
+    env = adv.RecordAttackStatistics(adv.wrap(gym.make("CartPole-v1", **SHORT), "action-noise:p=0.5"), victim)
     again = gym.make(EnvSpec.from_json(env.spec.to_json()))
     copy = pickle.loads(pickle.dumps(env))
     assert played(env, victim, 1)["attack"] == played(again, victim, 1)["attack"] == played(copy, victim, 1)["attack"]

@@ -166,6 +166,7 @@ def test_atari_vector_env(mode):
     bare.close()
 
 
+@pytest.mark.slow
 def test_atari_masked_reset_keeps_the_other_rows():
     """ALE takes per-row seeds with ``reset_mask`` in its own modes: rows outside it keep what they were handed."""
     import ale_py
