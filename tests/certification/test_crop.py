@@ -101,6 +101,7 @@ def test_averages_of_q_values():
     assert 0.2 < reach < 0.9 and lower(found) == [0.0, 0.0]
     assert lower(certified(victim, [0.95 * reach], exact=True, samples=50_000)) == [5.0]
     assert victim.ref is None and victim.fingerprint() != threshold(0.5).fingerprint()
+    assert victim.modules() == victim.victim.modules() != []
 
 
 def test_the_agent_that_averages_q_values_plays_their_average():
