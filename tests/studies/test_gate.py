@@ -117,7 +117,7 @@ def broken(test: _SequentialTest) -> bool:
 def test_verdicts_are_wrong_no_more_often_than_asked_for():
     """On returns with the worst case known, at its mean, where either verdict is wrong half of the time at most."""
     draw, wrong = np.random.default_rng(0), 0
-    for _ in range(150):
+    for _ in range(60):
         test = sequential(2, 2.5)
         verdict = None
         for look in test.looks:
@@ -128,7 +128,7 @@ def test_verdicts_are_wrong_no_more_often_than_asked_for():
             if verdict is not None:
                 break
         wrong += verdict is not None
-    assert wrong <= 0.1 * 150  # 5% for each of the two
+    assert wrong <= 0.1 * 60  # 5% for each of the two
 
 
 def test_a_call_ends_with_its_time(monkeypatch):

@@ -134,7 +134,7 @@ def test_the_function_that_makes_the_environment_is_given_with_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    make = ["--make", "gymnasium:make", "--env-kwargs", "max_episode_steps=60"]
+    make = ["--make", "gymnasium:make", "--env-kwargs", "max_episode_steps=15"]
     for name, victim, attack in (("a", FIRST, "fgsm:eps=0.1"), ("b", SECOND, "noise:eps=0.1")):
         words = ["evaluate", "CartPole-v1", "--victim", victim, "--threat", attack, "--episodes", "2", "--out", name]
         done = CliRunner().invoke(main, [*words, *make])

@@ -408,7 +408,7 @@ def test_an_attack_of_ones_own_joins_with_one_line(tmp_path):
     left = Entry("other", lambda setting: f"not on {setting.environment.name}", backwards)
     suite = [*SUITES["standard"], "max-diff:steps=3", mine, left]
     names = ["noise", "max-diff:steps=3", "mine", "other"]
-    report = run_suite(suite, "zoo:cartpole-dqn", short, eps=0.05, attacks=names, episodes=2)
+    report = run_suite(iter(suite), "zoo:cartpole-dqn", short, eps=0.05, attacks=names, episodes=2)
     assert report.suite == "own" and report.attacks == ("noise", "max-diff:steps=3", "mine")
     assert report.left_out["other"] == "not on short" and report.left_out["pgd"] == "not asked for"
     threats = [
@@ -418,7 +418,6 @@ def test_an_attack_of_ones_own_joins_with_one_line(tmp_path):
     ]
     rows = adv.evaluate("zoo:cartpole-dqn", short, threats, episodes=2).threats
     assert [row["returns"] for row in rows] == [row["returns"] for row in report.report.threats]
-    assert run_suite(iter(suite), "zoo:cartpole-dqn", short, eps=0.05, attacks="mine", episodes=2).attacks == ("mine",)
 
 
 def test_an_entry_of_ones_own_is_made_again_as_its_code_may_have_changed(tmp_path):
