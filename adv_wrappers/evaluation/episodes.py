@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from adv_wrappers.core.spaces import has_images
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.metrics import metric_of
 from adv_wrappers.evaluation.observation_sample import Distance
@@ -101,7 +102,7 @@ class Episodes:
 
     def fitted(self, victim: Victim) -> Episodes:
         """The same for an agent, with the number of environments that the largest block of any run needs."""
-        asked = self.num_envs or (8 if len(victim.observation_space.shape or ()) > 1 else 32)
+        asked = self.num_envs or (8 if has_images(victim.observation_space) else 32)
         draws = {1, *(self.best_of.values() if isinstance(self.best_of, Mapping) else (self.best_of,))}
         stages = {part * self.count for n in draws for part in (min(n, 2), n - 2) if part > 0}
         widest = max(len(block) for plays in stages for block in blocks_of(plays, asked))

@@ -393,3 +393,14 @@ def test_a_simulation_that_diverges_without_a_threat_is_an_error(victim: Victim)
 
     with pytest.raises(SimulationError, match="diverged at step 3 with mass=3"):
         adv.evaluate(victim, heavy, episodes=2)
+
+
+def test_fewer_environments_are_played_side_by_side_where_there_are_images() -> None:
+    def first_two(x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(1)[:, :2]
+
+    acts = gym.spaces.Discrete(2)
+    box, image = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(0, 255, (9, 9, 3), np.uint8)
+    for space, most in ((box, 32), (image, 8), (gym.spaces.Dict(x=box), 32), (gym.spaces.Dict(x=box, eye=image), 8)):
+        agent = from_module(lambda obs: first_two(obs["x"] if isinstance(obs, dict) else obs), space, acts, "q")
+        assert Episodes(99).fitted(agent).num_envs == most
