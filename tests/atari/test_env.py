@@ -87,6 +87,7 @@ def test_a_fixed_transform_at_every_step_is_the_same_on_frames_and_stacks(text):
     assert (frame != clean_pong()).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["rotation:degrees=-5;5,per=step,when=every(3)"])
 def test_frames_keep_how_they_were_shown(text):
     """Inside the stack, and around it under Newest; a plain layer around the stack renders the past anew."""
@@ -165,6 +166,7 @@ def test_a_gradient_attack_belongs_at_the_stack(victim):
 # vectors
 
 
+@pytest.mark.slow
 def test_a_vector_without_threats_is_ales_own():
     venv = adv.atari.atari_vec("ALE/Pong-v5", 2, num_threads=1)
     assert type(venv).__name__ == "AtariVectorEnv" and venv.spec.kwargs["repeat_action_probability"] == 0.25

@@ -8,7 +8,6 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.atari import env as env_module
 from adv_wrappers.errors import SpaceError
-from tests.rigs import same_bytes
 
 PONG = "PongNoFrameskip-v4"
 
@@ -37,13 +36,6 @@ def test_what_is_fixed_and_what_is_mistyped(monkeypatch, place, given, message):
         adv.atari.atari(PONG, **place, **given)
     with pytest.raises(SpaceError, match=message):
         adv.atari.atari_vec(PONG, 2, **place, **given)
-
-
-def test_what_the_preprocessing_does_anyway_may_be_said():
-    env = adv.atari.atari(PONG, frameskip=4, obs_type="grayscale", mode=0)
-    venv = adv.atari.atari_vec(PONG, 1, frameskip=4, obs_type="grayscale", stack_num=4, num_threads=1)
-    assert env.observation_space == venv.single_observation_space
-    same_bytes(env.reset(seed=1)[0], adv.atari.atari(PONG).reset(seed=1)[0], "as ever")
 
 
 def test_an_id_that_hides_a_game_has_arguments_of_its_own():

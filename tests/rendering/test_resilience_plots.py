@@ -8,7 +8,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.rendering.frames import ATTACKED, rgb
@@ -51,19 +50,6 @@ def coloured(path: Path, colour: str) -> int:
     image = cv2.imread(str(path))
     assert image is not None
     return int((image[..., ::-1] == np.array(rgb(colour), np.uint8)).all(-1).sum())
-
-
-def test_bars_are_as_high_as_their_steps_were_attacked(tmp_path: Path) -> None:
-    def draw(counts: NDArray[np.int64]) -> None:
-        plot_histograms({"": counts}, 10, tmp_path / "p.png", "t")
-
-    draw(COUNTS)
-    whole = coloured(tmp_path / "p.png", ATTACKED)
-    draw(COUNTS // 2 * 2 // 2)  # 5, 4, 0, 1
-    half = coloured(tmp_path / "p.png", ATTACKED)
-    assert half / whole == pytest.approx(10 / 22, abs=0.02)
-    draw(np.array([], np.int64))  # nothing was attacked
-    assert coloured(tmp_path / "p.png", ATTACKED) == 0
 
 
 def test_every_victim_has_a_panel_on_the_same_axes(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def test_inside_raw_frames():
     check_order(adv.wrap(adv.atari.ShrinkFrames(adv.wrap(raw(), NOISE)), NOISE))  # beneath and around are fine
 
 
+@pytest.mark.slow
 def test_newest_where_there_is_no_stack_yet():
     """Two screens, or the rows of one frame, would pass for a stack."""
     newest = f"{NOISE},newest=true"

@@ -38,7 +38,6 @@ SHORT = {"max_episode_steps": 40}
     "threats",
     [
         ["pgd:eps=0.05,steps=3,restarts=1,when=every(2)"],
-        ["action-noise:p=0.3"],
         ["noise:eps=0.1,p=0.5", "action-noise:p=0.3"],
     ],
 )

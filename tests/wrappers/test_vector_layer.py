@@ -135,7 +135,8 @@ def test_cartpole_vector_env():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("mode", [pytest.param("NextStep", marks=pytest.mark.slow), "SameStep"])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 def test_atari_vector_env(mode):
     """A dense ``final_obs``, no mask beside it, and a mode that shows in no row's own environment."""
     import ale_py
