@@ -30,14 +30,15 @@ class Recurrent(nn.Module):
 
 
 class Untaped(nn.Module):
-    """The cell on one observation, from a state of zeros."""
+    """The cell on one observation, from a state of ones."""
 
     def __init__(self, width: int = 3) -> None:
         super().__init__()
         self.net, self.width = Recurrent(), width
 
     def forward(self, x):
-        out = self.net(x)[0]
+        start = x.new_ones(len(x), 6)
+        out = self.net(x, (start, start))[0]
         return torch.cat([out, out.square()], -1)[:, : self.width]
 
 
