@@ -70,6 +70,7 @@ def share(pad, reachable):
     return float((found & there).sum() / there.sum())
 
 
+@pytest.mark.slow
 def test_the_target_actor_finds_the_actions_that_a_box_holds(reachable):
     one, best, default = (
         share(adv.PAAD(DQN, **more), reachable)

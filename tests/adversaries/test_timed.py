@@ -68,7 +68,7 @@ def test_declined_steps_cost_no_computing_and_no_budget(rows):
 
 def test_at_most_counts_what_is_attacked():
     threat = adv.ThreatModel("action", Learned(every_third, Timed(adv.ActionFlip(), DQN)), None, adv.AtMost(2))
-    report = adv.evaluate(DQN, "CartPole-v1", [threat], episodes=1)
+    report = adv.evaluate(DQN, "CartPole-v1", [threat], episodes=1, env_kwargs={"max_episode_steps": 40})
     row = report.threats[1]
     assert row["attacked_fraction"] == pytest.approx(2 / sum(row["returns"]))
 

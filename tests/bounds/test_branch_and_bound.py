@@ -25,12 +25,11 @@ def boxes(seed: int, inputs: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
     return centre - radius, centre + radius
 
 
-@pytest.mark.parametrize("curve", [nn.ReLU, nn.Tanh])
-def test_it_equals_the_truth_on_a_grid(curve):
+def test_it_equals_the_truth_on_a_grid():
     several = 0
     for seed in range(2):
         torch.manual_seed(seed)
-        net, (low, high) = net_of(seed, curve), boxes(seed)
+        net, (low, high) = net_of(seed, nn.ReLU), boxes(seed)
         decided = decide(net, low, high)
         side = torch.linspace(0, 1, 60, dtype=torch.float64)
         points = low[:, None] + torch.cartesian_prod(side, side) * (high - low)[:, None]

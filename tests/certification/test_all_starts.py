@@ -254,6 +254,7 @@ def test_mountain_car_reaches_the_goal():
     assert search.run(np.array([-0.5, 0.0]), np.array([-0.5, 0.0]), None, 500).lower == -200
 
 
+@pytest.mark.slow
 def test_cells_are_as_large_as_many_starts_need():
     """The finest cells could not be numbered within the width of all starts, and would cut them into billions."""
     env = gym.make("CartPole-v1")

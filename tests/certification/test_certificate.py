@@ -24,7 +24,6 @@ from adv_wrappers.certification.ranges import certified_ranges
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.utils import deadline
-from tests.bounds.networks import Dueling
 from tests.certification.walks import STEPS, Walk, every_return, walker
 from tests.core.helpers import box, linear, randn
 from tests.every_case import every_case
@@ -84,12 +83,6 @@ def test_all_of_a_certificate_is_computed_in_full_precision(monkeypatch):
         torch.set_float32_matmul_precision("highest")
 
 
-def test_the_greedy_worst_case_need_not_be_the_worst():
-    """What the paper's Algorithm 2 misses: a sequence that only begins with an action of a larger output."""
-    found = certified(episodes=12)
-    assert (found.gwc_returns > found.awc_returns).any()
-
-
 def test_no_attack_falls_below():
     victim = load_victim("zoo:cartpole-dqn")
     short = {"env_kwargs": {"max_episode_steps": 20}}
@@ -123,6 +116,7 @@ def test_boxes_of_states_are_a_second_bound(monkeypatch):
     assert found.lower == max(by_boxes[0], without.lower) and found.finished == (found.lower == 15)
 
 
+@pytest.mark.slow
 def test_boxes_of_states_may_have_a_limit_of_their_own():
     short = {"env_kwargs": {"max_episode_steps": 20}}
     found = [
@@ -133,16 +127,14 @@ def test_boxes_of_states_may_have_a_limit_of_their_own():
     assert found[0].nodes == found[2].nodes
 
 
-@pytest.mark.parametrize("order", ["depth-first", None])
-def test_limits(order):
+def test_limits():
     victim, worst = walker(3), certified(victim=walker(3), env=lambda: Walk(3)).awc_returns
-    few = {"victim": victim, "env": lambda: Walk(3), "order": order}
+    few = {"victim": victim, "env": lambda: Walk(3), "order": "depth-first"}
     some = certified(**few, max_nodes=20)
     assert (some.node_counts <= 20).all() and (some.lower_returns <= worst).all() and some.finished < 1
     assert np.isnan(some.awc_returns[~some.finished_searches]).all()
     assert certified(**few).awc_returns.tolist() == worst.tolist()
-    if order == "depth-first":
-        assert (certified(**few, max_sequences=1).sequence_counts < some.sequence_counts.max() + 20).all()
+    assert (certified(**few, max_sequences=1).sequence_counts < some.sequence_counts.max() + 20).all()
     again = certified(**few, max_nodes=20)
     assert again.to_dict() == some.to_dict()
 
@@ -202,15 +194,6 @@ def test_a_call_takes_no_longer_than_its_budget_and_one_step(case, budget_s, epi
         assert found.to_dict()["cut"] == [["clean", "acr", "gwc", "search"]] * episodes
     if case == "walk" and budget_s == 100:
         assert found.finished == 1 and not any(found.cut) and "cut" not in repr(found)
-
-
-def test_by_default_a_busy_machine_finds_the_same(monkeypatch):
-    short = {"env_kwargs": {"max_episode_steps": 8}, "max_nodes": 10}
-    idle = certify("zoo:cartpole-ppo", "CartPole-v1", 0.05, 1, **short)
-    clock = Clock(monkeypatch, a_box=3600.0)
-    busy = certify("zoo:cartpole-ppo", "CartPole-v1", 0.05, 1, **short)
-    assert busy.to_dict() == idle.to_dict() and clock.now > 3600
-    assert np.isfinite([busy.acr, busy.gwc, busy.lower]).all() and not any(busy.cut)
 
 
 @pytest.mark.parametrize("call", [certify, certified_ranges, certify_all_starts])
@@ -384,13 +367,3 @@ def test_sticky_actions_are_replayed():
     said = " ".join(str(one.message) for one in warned)
     assert "draws random numbers" in said and "does not save the action that it may repeat" in said
     assert -3 < found.lower <= 0 and found.node_counts <= 8
-
-
-def test_networks_that_are_no_layers_in_a_row():
-    torch.manual_seed(0)
-    victim = from_module(torch.nn.Sequential(Dueling(), torch.nn.Linear(3, 2)), box(4), spaces.Discrete(2), "q")
-    found = certify(victim, "CartPole-v1", eps=0.02, episodes=1, method="full-crown", max_nodes=100)
-    attacked = evaluate(victim, "CartPole-v1", ["min-best:eps=0.02"], episodes=1, seed=0)
-    assert (found.lower_returns <= found.clean_returns).all() and (found.lower_returns > 0).all()
-    for row in attacked.threats:
-        assert (np.array(row["returns"]) >= found.lower_returns).all()

@@ -154,15 +154,6 @@ def test_bounds_of_a_state_are_drawn_once_and_hold_together():
     assert torch.equal(torch.stack(each), low[:4])  # a state's noise depends on its number alone
 
 
-def test_bounds_fail_no_more_often_than_they_may():
-    """Of many bounds at a level of 20%, fewer fail; truth is 1/2."""
-    failed = 0
-    for seed in range(30):
-        low, high = ScoreBounds(threshold(1.0), 100, seed, 0.2, 1).at(np.zeros((1, 4)))
-        failed += bool(((low > 0.5) | (high < 0.5)).any())
-    assert failed < 6
-
-
 @pytest.mark.parametrize("actions", [2, 4])
 def test_possible_actions_are_those_that_no_other_beats_for_certain(actions):
     generator = torch.Generator().manual_seed(0)

@@ -452,6 +452,7 @@ def test_a_time_limit_ends_an_episode_without_a_discount(gamma, kind, monkeypatc
 TIMED = ("timed:worst-action", SHORT, "zoo:cartpole-dqn")
 
 
+@pytest.mark.slow
 def test_a_learned_timing_is_compared_by_what_its_attacks_cost(tmp_path):
     cost, ended = PerturbationCost(3.0), []
     how = {"reward": cost, "observe": "state+action+spent", "out": tmp_path, **QUICK}

@@ -28,7 +28,9 @@ class Killed(Exception):
     """What ends a training from outside."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "td3")) for name in TRAININGS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("td3", "wocar"))) for name in TRAININGS]
+)
 def test_a_training_that_was_killed_goes_on(name, tmp_path):
     given = {"env": "CartPole-v1", "adversary": None, "out": tmp_path, **SMALL, **TRAININGS[name]}
 

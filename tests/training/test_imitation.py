@@ -76,6 +76,7 @@ def test_the_attacked_states_are_those_of_attacks_on_the_surrogate(tmp_path, vic
     assert abs(seen[sources == 1]).max() > 100 > abs(seen[(sources == 0) | (sources == 2)]).max()
 
 
+@pytest.mark.slow
 def test_the_default_attacks_are_those_of_the_actions():
     box = spaces.Box(-1, 1, (1,), np.float32)
     victim = adv.from_module(lambda o: torch.tanh(o[:, :1]), POINT, box, "mean")

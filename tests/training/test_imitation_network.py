@@ -78,6 +78,7 @@ def test_continuous_actions_in_their_own_units():
     assert agreement(net.act_on(X), mean, space) > 0.98
 
 
+@pytest.mark.slow
 def test_clipped_actions_cost_nothing_beyond_their_bound():
     actions = np.clip((X - [0, 5, 0]) @ np.array([[3.0, 0.0], [0.0, -0.3], [0.0, 0.0]]), -1, 1).astype(np.float32)
     net = fitted(actions, BOX, 20)

@@ -141,6 +141,7 @@ def test_values_known_in_closed_form(ends, successor, monkeypatch):
     assert (actions_of(critic, s0) - exact).abs().max() < 0.25
 
 
+@pytest.mark.slow
 def test_the_robustness_term_narrows_the_bounds(monkeypatch):
     monkeypatch.setattr(critic_module, "EPOCHS", 3)
 

@@ -182,7 +182,7 @@ def test_a_folder_of_before_is_gone_on_with(finished: Any, tmp_path: Any) -> Non
             assert again.returns.tolist() == found.returns.tolist() and again.seconds == found.seconds
 
 
-@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("hard", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_robustness_has_a_budget(hard: bool, tmp_path: Any) -> None:
     found = robustness(DQN, SHORT, 2, hard, 0.5, out=tmp_path, **QUICK)
     spent = found.test.perturbations
@@ -200,6 +200,7 @@ def test_robustness_has_a_budget(hard: bool, tmp_path: Any) -> None:
     assert found.adversary.when == (adv.AtMost(2) if hard else None)
 
 
+@pytest.mark.slow
 def test_the_algorithm_of_the_paper() -> None:
     given = {"steps": 120, "episodes": 2, "checks": 1, "check_episodes": 2, "learning_starts": 80, "train_freq": 20}
     found = resilience(DQN, SHORT, algorithm="dqn", **given)
@@ -281,6 +282,7 @@ def test_the_worst_action_needs_an_opinion() -> None:
     assert worst_action_of(hopper, lambda: gym.make("Hopper-v5"), "policy") == adv.WorstAction(hopper, "policy")
 
 
+@pytest.mark.slow
 def test_a_state_value_is_looked_up_in_the_environment() -> None:
     victim = adv.load_victim("zoo:cartpole-ppo")
     found = resilience(victim, SHORT, **{**QUICK, "steps": 64, "checks": 1})
