@@ -75,8 +75,8 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     return [step, *_then_compare(agent, [*env, "--victim", f"card:{hardened}"], before, after, page, both)]
 
 
-def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) -> NextStep:
-    """The line of Python for the own training of an agent that no command trains.
+def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) -> list[NextStep]:
+    """The lines for the own training of an agent that no command trains, then those that look at what came of it.
 
     Args:
         agent: the report.
@@ -93,7 +93,17 @@ def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) ->
     what = f"Harden the agent in its own training: put an attack of {size} around its environment, at half of the steps"
     what += "" if by_sb3 else "; victim is the agent that learns, made with live=True"
     victim = "adv.from_sb3(model, live=True)" if by_sb3 else "victim"
-    return NextStep(what, f'env = adv.PerturbObservation(env, "{threat}", victim={victim})')
+    step, same = (
+        NextStep(what, f'env = adv.PerturbObservation(env, "{threat}", victim={victim})'),
+        words_of_agent(agent),
+    )
+    if not by_sb3 or same is None:
+        return [step]
+    before = report_folder(agent.choices)
+    hardened, after, page = _free_names(before.parent)
+    learn = NextStep("Go on training, and save the agent", f"model.learn({STEPS}); model.save({str(hardened)!r})")
+    words = [f"sb3:{hardened}.zip" if word == option_of(same, "--victim") else word for word in same]
+    return [step, learn, *_then_compare(agent, words, before, after, page, "the two")]
 
 
 def _then_compare(

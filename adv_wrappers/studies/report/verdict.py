@@ -264,7 +264,7 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         size = "this size"
         if row is not found[1] or row.row.episodes < min(LEAST_EPISODES, agent.clean.row.episodes):
             size = f"{eps_in_words(eps, agent.choices)} (as {counted(row.row.episodes, 'episode')} showed)"
-        steps = hardening(agent, eps, size) or [own_training(agent, eps, row, size)]
+        steps = hardening(agent, eps, size) or own_training(agent, eps, row, size)
     if (one := _worst_feature(agent, found[0])) is not None:
         takes = f"lowers the mean return to {number_text(one.mean)}"
         error = f"an error of {_own_unit(agent, one)} in it alone {takes}"

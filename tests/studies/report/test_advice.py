@@ -157,18 +157,31 @@ def test_the_line_for_a_training_of_ones_own_runs(tmp_path: Path, monkeypatch: A
     monkeypatch.setitem(gym.registry, "NamedPole-v0", gym.envs.registration.EnvSpec("NamedPole-v0", NamedPole))
     adv.evaluate(victim, "NamedPole-v0", threats, episodes=2, out="rows")
     (agent,) = read_reports(tmp_path / "rows").agents
-    choices = replace(agent.choices, scale=(1.0, 2.0, 3.0, 4.0))
+    command = "adv-wrappers report mine:NamedPole-v0 --victim sb3:mine.zip --minutes 1 --out mine-report"
+    choices = replace(agent.choices, command=command, scale=(1.0, 2.0, 3.0, 4.0), minutes=1)
     named = replace(agent.report, victim={**agent.report.victim, "ref": "sb3:mine.zip"})
     (row,) = agent.attacked
-    step = own_training(replace(agent, choices=choices, report=named), 0.25, row, "this size")
+    wrap, learn, again, both = own_training(replace(agent, choices=choices, report=named), 0.25, row, "this size")
 
     names: dict[str, Any] = {"adv": adv, "model": model, "env": NamedPole()}
-    exec(step.command, names)
+    exec(wrap.command, names)
     model.set_env(names["env"])
-    model.learn(16)
+    exec(learn.command.replace("1000000", "16"), names)
     threat = names["env"].threat
     assert threat.budget == adv.Linf(0.25, (1.0, 2.0, 3.0, 4.0)) and threat.when == adv.Bernoulli(0.5)
+    assert adv.load_victim("sb3:hardened.zip").observation_space == victim.observation_space
+    assert shlex.split(again.command)[:5] == [
+        "adv-wrappers",
+        "report",
+        "mine:NamedPole-v0",
+        "--victim",
+        "sb3:hardened.zip",
+    ]
+    assert shlex.split(both.command)[2:4] == ["mine-report", "hardened-report"] and "--trust" not in both.command
     names["env"].close()
+    elsewhere = replace(named, env={**named.env, "id": "mine:NamedPole-v0"})
+    assert "--trust" in own_training(replace(agent, choices=choices, report=elsewhere), 0.25, row, "")[-1].command
+
     other = replace(agent.report, victim={**agent.report.victim, "ref": None})
-    alone = own_training(replace(agent, choices=choices, report=other), 0.25, row, "this size")
+    (alone,) = own_training(replace(agent, choices=choices, report=other), 0.25, row, "this size")
     assert alone.command.endswith("victim=victim)") and "live=True" in alone.what
