@@ -403,4 +403,4 @@ def test_fewer_environments_are_played_side_by_side_where_there_are_images() -> 
     box, image = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(0, 255, (9, 9, 3), np.uint8)
     for space, most in ((box, 32), (image, 8), (gym.spaces.Dict(x=box), 32), (gym.spaces.Dict(x=box, eye=image), 8)):
         agent = from_module(lambda obs: first_two(obs["x"] if isinstance(obs, dict) else obs), space, acts, "q")
-        assert Episodes(99).fitted(agent).num_envs == most
+        assert Episodes(320).fitted(agent).num_envs == most
