@@ -26,6 +26,7 @@ from tests.core.helpers import mlp
 
 META = torch.device("meta")
 RECORDED = [name for name, preset in presets.items() if preset.kind.capturable]
+SLOW = ("multi-targeted", "min-played-q", "hop-skip-jump")  # many steps of the same kernels
 SPACES = {"floats": spaces.Box(-5, 5, (4,), np.float64), "bytes": spaces.Box(0, 255, (4,), np.uint8)}
 
 
@@ -96,10 +97,7 @@ def test_the_border_is_watched():
 @pytest.mark.parametrize(
     ("name", "space"),
     [
-        *(
-            pytest.param(name, "floats", marks=[pytest.mark.slow] * (name in ("multi-targeted", "min-played-q")))
-            for name in RECORDED
-        ),
+        *(pytest.param(name, "floats", marks=[pytest.mark.slow] * (name in SLOW)) for name in RECORDED),
         *((name, "bytes") for name in RECORDED[::8]),
     ],
 )

@@ -81,7 +81,7 @@ def run(dynamics, rows=None):
     return np.array(seen[:-1])  # nothing can be tried from the last observation of an episode
 
 
-@pytest.mark.parametrize("rows", [None, 2])
+@pytest.mark.parametrize("rows", [None, pytest.param(2, marks=pytest.mark.slow)])
 def test_planning_in_the_truth_is_planning_with_a_perfect_model(rows):
     """As far as no plan reaches beyond the end of the episode, where the truth stops and a model does not."""
     truth, model = run("simulator", rows), run(LinearSystem(), rows)

@@ -170,6 +170,7 @@ def test_the_trial_passes_and_notices_a_wrong_table():
     assert "JPEG 4:2:0 of HWC is off by" in interpreted(_TRIAL)
 
 
+@pytest.mark.slow
 def test_every_quotient_is_rounded_half_away_from_zero(tmp_path):
     (tmp_path / "quotient.py").write_text(_KERNEL, encoding="utf-8")
     interpreted(_EVERY_QUOTIENT.format(folder=str(tmp_path)))

@@ -82,6 +82,7 @@ def test_attacks_at_chance_where_more_can_be_taken(victim: Victim) -> None:
     assert check([clean, noise, replace(attack, returns=HIGH), square]) == []  # weaker_than_noise says it
 
 
+@pytest.mark.slow
 def test_a_transfer_attack_that_is_stronger() -> None:
     """Aimed at an agent with the same law and honest gradients, the attack breaks the masked one."""
     rows = ["fgsm:eps=0.2", adv.threat("fgsm", balancing("q", sharpness=1.0), eps=0.2)]

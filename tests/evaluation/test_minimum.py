@@ -105,8 +105,10 @@ def test_victims_that_have_no_worst_action(monkeypatch: pytest.MonkeyPatch, vict
             adv.evaluate(victim, short, minimum=bad)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["noise:eps=5,when=every(4)&atmost(4)", "action-flip:when=every(4)&atmost(4)"])
-@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize(
+    ("text", "num_envs"),
+    [("noise:eps=5,when=every(4)&atmost(4)", 1), ("action-flip:when=every(4)&atmost(4)", 3)],
+)
 def test_the_attacked_share_of_every_episode(text: str, num_envs: int) -> None:
     row = adv.evaluate(watcher(Film()), Film, [text], episodes=5, num_envs=num_envs).threats[1]
     was_attacked = [min(4, (length + 3) // 4) for length in row["lengths"]]

@@ -76,16 +76,6 @@ def test_reading_rows_imports_no_module(tmp_path, noted_module):  # noqa: F811
     assert not imported()
 
 
-def test_the_best_of_several_draws_is_in_the_report_of_its_run():
-    plan = Plan.of(victims=[DQN], threats=["noise:eps=0.2"], episodes=2, best_of=3)
-    with Store(":memory:") as store:
-        run(plan, store)
-        [report] = store.reports()
-    own = adv.evaluate(DQN, "CartPole-v1", ["noise:eps=0.2"], episodes=2, best_of=3)
-    assert [row["threat"] for row in report.threats] == ["none", "noise:eps=0.2"] and report.num_envs == own.num_envs
-    assert [row["returns"] for row in report.threats] == [row["returns"] for row in own.threats]
-
-
 def test_two_stores_of_one_process_keep_their_claims(tmp_path):
     with Store(tmp_path / "rows.db") as one:
         assert one.claim(["a", "b"]) == ["a", "b"]

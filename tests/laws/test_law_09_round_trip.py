@@ -26,6 +26,7 @@ from tests.laws.checks import (
     check_spec,
     check_text,
     model_of,
+    of_each_sort,
 )
 from tests.rigs import same_bytes
 
@@ -116,7 +117,7 @@ def test_ids_for_make(preset, arguments):
     check_spec(gym.make(f"adv_wrappers:adv/{preset}-v0", env=env, **kwargs))
 
 
-@pytest.mark.parametrize("preset", list(adv.presets))
+@pytest.mark.parametrize("preset", [case.preset for case in of_each_sort()])
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_ids_for_make_vec(preset, arguments):
     """``make_vec`` gives rows that equal the single environments of the same id."""
@@ -136,7 +137,7 @@ def test_ids_for_make_vec(preset, arguments):
         np.testing.assert_allclose(obs[1], one, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("preset", list(adv.presets))
+@pytest.mark.parametrize("preset", [case.preset for case in of_each_sort()])
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_specs_of_wrappers(preset, arguments):
     """The spec of an environment that was wrapped by hand records every layer."""

@@ -19,7 +19,7 @@ VALUES = [float("nan"), float("inf"), float("-inf")]
 
 @pytest.mark.parametrize(
     ("case", "value"),
-    by_turns([c for c in cases(rigs=2) if issubclass(adv.presets[c.preset].kind, VictimAttack)], VALUES[:2]),
+    by_turns([c for c in cases(rigs=1) if issubclass(adv.presets[c.preset].kind, VictimAttack)], VALUES[:2]),
     ids=str,
 )
 def test_attacks(case, value):

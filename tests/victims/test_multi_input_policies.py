@@ -95,7 +95,7 @@ def test_images_vectors_and_choices_in_one_dict(model, read, tmp_path):
 @pytest.mark.parametrize(
     ("text", "keys", "kind"),
     [
-        ("pgd:eps=8,at=image", "image", "env"), ("max-diff:eps=0.5,at=vector", "vector", "sb3"),
+        ("pgd:eps=8,at=image,steps=3,restarts=1", "image", "env"), ("max-diff:eps=0.5,at=vector", "vector", "sb3"),
         ("discrete-search:at=room", "room", "env"), ("discrete-search:eps=2,norm=l0,at=bits", "bits", "sb3"),
         ("discrete-search:norm=valid,at=parts", "parts", "env"),
         ("noise:norm=valid,at=room;parts", "room parts", "sb3"),

@@ -142,14 +142,6 @@ def test_observations_in_the_memory_of_the_environment(masked):
         assert one.steps == many.steps and (one.objective == many.objective).all()
 
 
-def test_negative_rewards():
-    victim = agent()
-    found = fewest_perturbations(victim, lambda: Walk(lost=1.0), [0, 3], 0.25, lowest_reward=-1.0, horizon=6)
-    for i, seed in enumerate((0, 3)):
-        timings, _ = every_timing(victim, None, seed, 0.25, lost=1.0)
-        assert found.objective[i] == pytest.approx(min(total for total, _ in timings), abs=1e-12)
-
-
 @every_case("mutant", ["a bound that is too high", "no way back"])
 def test_a_search_that_misses_timings_is_found(mutant, monkeypatch):
     if mutant == "no way back":

@@ -46,8 +46,9 @@ def layers():
     return nn.Sequential(hidden, nn.ReLU(), out)
 
 
-@pytest.mark.parametrize("make_net", [Corners, layers])
-@pytest.mark.parametrize(("eps", "forced"), [(1.0, [1, 2, 3, 4]), (0.9, [])])
+@pytest.mark.parametrize(
+    ("make_net", "eps", "forced"), [(Corners, 1.0, [1, 2, 3, 4]), (layers, 1.0, [1, 2, 3, 4]), (layers, 0.9, [])]
+)
 def test_actions_that_are_played_in_corners_alone(make_net, eps, forced):
     episodes = DeterministicEpisodes(from_module(make_net(), SEEN, ACTED, "q"), Still)
     found = TargetedAttacks(episodes, Linf(eps), 8, 2, True)
