@@ -51,6 +51,7 @@ def test_a_limit_leaves_the_rest_undecided():
     assert decide(net, low, high, most_boxes=1).undecided.any()
 
 
+@pytest.mark.slow
 def test_every_box_by_itself():
     torch.manual_seed(1)
     net, (low, high) = net_of(1, nn.ReLU, 3), boxes(1, 3)

@@ -45,7 +45,9 @@ def searched(
         return found
 
 
-@pytest.mark.parametrize(("actions", "order"), [(2, "depth-first"), (3, "best-first")])
+@pytest.mark.parametrize(
+    ("actions", "order"), [(2, "depth-first"), pytest.param(3, "best-first", marks=pytest.mark.slow)]
+)
 def test_the_worst_case_is_that_of_all_sequences(actions, order):
     differs = 0
     for seed in range(3):

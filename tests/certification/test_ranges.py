@@ -142,6 +142,7 @@ def test_all_attacks_that_apply(tmp_path):
     assert "min-q: left out" in str(found)
 
 
+@pytest.mark.slow
 def test_without_a_search_there_is_no_lower_side(tmp_path):
     given = {**SHORT, "max_nodes": 0}
     found = certified_ranges("zoo:cartpole-ppo", "CartPole-v1", [0.02], 1, attacks=["noise"], out=tmp_path, **given)

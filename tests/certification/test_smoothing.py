@@ -179,6 +179,7 @@ def test_quantiles_of_few_or_much_moved_returns_are_the_least_return():
         found.certified_quantile(0.1, 1.0)
 
 
+@pytest.mark.slow
 def test_no_move_within_a_radius_changes_the_majority():
     victim, obs = Smoothed(chooser(mlp(4, 3)), 0.5), randn(8, 4)
     found = action_radius(victim, obs, 1000)

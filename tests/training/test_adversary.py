@@ -223,17 +223,15 @@ def test_what_cannot_work(arguments, error, match):
         train_adversary(**given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "within", "observe"),
     [
         ("pa-ad-action", None, "state+action"),
-        pytest.param(
-            adv.Hybrid(adv.PAAD(form="target"), adv.ActionPAAD(), adv.Valid()), adv.Linf(0.05), "state",
-            marks=pytest.mark.slow,
-        ),
+        (adv.Hybrid(adv.PAAD(form="target"), adv.ActionPAAD(), adv.Valid()), adv.Linf(0.05), "state"),
     ],
     ids=["action", "hybrid"],
-)  # fmt: skip
+)
 def test_actions_too(kind, within, observe, tmp_path):
     learned = train_adversary(
         kind,

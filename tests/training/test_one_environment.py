@@ -43,7 +43,9 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Alone, "made", 0)
 
 
-@pytest.mark.parametrize("how", [{"adversary": "sa-rl", "eps": 0.1}, {"robust": "sa", "eps": 0.1}])
+@pytest.mark.parametrize(
+    "how", [{"adversary": "sa-rl", "eps": 0.1}, pytest.param({"robust": "sa", "eps": 0.1}, marks=pytest.mark.slow)]
+)
 def test_both_sides_and_the_checkpoints_share_one(how: dict[str, Any]) -> None:
     found = train_agent(Alone, num_envs=1, **how, **SHORT)
     assert [row["steps"] for row in found.record] == [32] and np.isfinite(found.record[0]["clean"])

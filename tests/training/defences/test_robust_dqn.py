@@ -331,6 +331,7 @@ def test_a_method_has_a_json_form():
         assert decode(json.loads(json.dumps(method.to_dict()))) == method
 
 
+@pytest.mark.slow
 def test_dqn_trains_under_attack():
     given = {**SMALL, "phase": 64, "adversary_settings": {"n_steps": 16, "n_epochs": 1}, "checks": 1}
     hardened = train_agent("CartPole-v1", "sa-rl", 0.05, 64, "dqn", robust="radial", **given)

@@ -73,7 +73,10 @@ def test_without_a_regularizer_it_learns_as_that_of_sb3(algorithm, own):
         assert torch.equal(weight, ours.policy.state_dict()[name]), name
 
 
-@pytest.mark.parametrize(("algorithm", "robust"), [("ddpg", "sa"), ("td3", SADDPG(2.0, form="sgld", steps=2))])
+@pytest.mark.parametrize(
+    ("algorithm", "robust"),
+    [pytest.param("ddpg", "sa", marks=pytest.mark.slow), ("td3", SADDPG(2.0, form="sgld", steps=2))],
+)
 def test_it_trains_to_a_card(algorithm, robust, tmp_path):
     hardened = train_agent(
         "Pendulum-v1", None, 0.05, 64, algorithm, robust=robust, scale=(1.0, 1.0, 8.0), out=tmp_path, **SMALL, **BRIEF
