@@ -153,14 +153,19 @@ class Probe:
                 f"the module does not take observations of shapes {seen}: {why}{by_method(self.net)}"
             ) from error
         writes = [leaf._version for leaf in tensors(given)] != before
-        try:
-            with torch.no_grad(), unchanged_randomness():
-                more = self.net(*self.given(count=3))
-        except Exception as error:
-            raise VictimError(
-                f"the module takes 2 observations at once and not 3, and batches have any size: {error}; "
-                f"torch.export.export takes dynamic_shapes=({{0: torch.export.Dim('batch')}},)"
-            ) from error
+        more: Any = None
+        for count in (3, 1):
+            try:
+                with torch.no_grad(), unchanged_randomness():
+                    answer = self.net(*self.given(count=count))
+                    more = answer if count == 3 else more
+            except Exception as error:
+                trained = "when training" in str(error)  # of batch normalisation
+                helps = "torch.export.export takes dynamic_shapes=({0: torch.export.Dim('batch')},)"
+                raise VictimError(
+                    f"the module takes 2 observations at once and not {count}, and batches have any size: {error}; "
+                    f"{'call .eval() on what a function calls' if trained else helps}"
+                ) from error
         if isinstance(out, torch.distributions.Distribution):
             try:
                 found, params = params_of(out)

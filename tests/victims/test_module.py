@@ -612,3 +612,10 @@ def test_a_squeezed_answer_has_rows():
         mean = from_module(module, OBS, spaces.Box(-1, 1, (1,)), "mean")
         torch.testing.assert_close(mean.params(x), one(x).detach())
         assert mean.gradient(lambda p: p[:, 0])(x).shape == x.shape
+
+
+def test_batch_normalisation_in_training_mode_is_told_of():
+    layers, norm = net(2), nn.BatchNorm1d(4)
+    with pytest.raises(VictimError, match=r"takes 2 observations at once and not 1.*call \.eval\(\)"):
+        from_module(lambda x: layers(norm(x)), OBS, TWO, "logits")
+    from_module(lambda x: layers(norm.eval()(x)), OBS, TWO, "logits")
