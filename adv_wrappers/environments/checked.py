@@ -29,7 +29,7 @@ from gymnasium.wrappers import TimeLimit
 
 from adv_wrappers.core.spaces import MASK
 from adv_wrappers.core.types import Info, Space
-from adv_wrappers.environments.object_state import KeepsItself, Walk
+from adv_wrappers.environments.object_state import KeepsItself, Walk, make_worlds_anew
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 
 NOTICED_STEPS, MOST_STEPS = 5_000, 20_000  # of an episode that nothing limits
@@ -102,7 +102,9 @@ def _watch() -> None:
 class CheckedEnv(TransparentEnv, KeepsItself):
     """Looks at all that an environment returns, and passes it on. Specs and texts of environments do not name it.
 
-    Where the environment has a method ``action_masks``, its infos hold what that returns.
+    Where the environment has a method ``action_masks``, its infos hold what that returns. One of Box2D begins every
+    episode in a world of its own: BipedalWalker and CarRacing keep theirs, and so what an episode meets would depend on
+    those before it.
 
     An episode that does not end is an error after ``MOST_STEPS`` steps, unless a
     :class:`gymnasium.wrappers.TimeLimit`, or the environment's spec, says how long it may be.
@@ -129,6 +131,7 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         """Reset the environment."""
         self._steps, self._calls = 0, self._calls + 1
         _UNDER_WAY[id(self)] = self._resetting, self._calls
+        make_worlds_anew(self.env.unwrapped)
         try:
             answer = checked_reset(self.env, seed, options)
         except Exception as error:

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils import EzPickle
 from torch import Tensor, nn
 
 from adv_wrappers.core.context import AppliedThreat
@@ -422,3 +423,23 @@ def _keep_of(kind: type) -> _Keep | None:
 def _with_attributes(keep: _Keep, walk: Walk, value: Any) -> None:
     keep(walk, value)
     _attributes(walk, value)
+
+
+def is_of_box2d(part: object) -> bool:
+    """Whether this is an object of Box2D."""
+    return str(getattr(type(part), "__module__", "")).startswith("Box2D.")
+
+
+def make_worlds_anew(env: Any) -> None:
+    """Give an environment of Box2D the world that its constructor makes, if that has taken its arguments down.
+
+    A world from which all bodies were removed meets contacts in another order than a new one, and BipedalWalker resets
+    its own: of an episode that is played again after others, some steps then differ in their last digits.
+    """
+    own: dict[str, object] = env.__dict__
+    if isinstance(env, EzPickle) and any(is_of_box2d(part) for part in own.values()):
+        made = copy.deepcopy(env).__dict__
+        for name in [name for name, part in own.items() if not can_be_saved(part)]:
+            del own[name]
+            if name in made:
+                own[name] = made[name]

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.utils import EzPickle
 from gymnasium.vector import VectorWrapper
 from torch import Tensor
 
@@ -29,7 +28,7 @@ from adv_wrappers.environments.object_state import (
     NotCopied,
     SavedContents,
     Walk,
-    can_be_saved,
+    make_worlds_anew,
     random_parts,
 )
 from adv_wrappers.errors import SnapshotError
@@ -217,26 +216,6 @@ def go_to(recorder: ReplayRecorder, moment: Moment) -> None:
 def put_moment(recorder: ReplayRecorder, moment: Moment | None) -> None:
     """Note where a recorder's environment is, whose contents were brought back."""
     recorder.put_moment(moment)
-
-
-def is_of_box2d(part: object) -> bool:
-    """Whether this is an object of Box2D."""
-    return str(getattr(type(part), "__module__", "")).startswith("Box2D.")
-
-
-def make_worlds_anew(env: Any) -> None:
-    """Give an environment of Box2D the world that its constructor makes, if that has taken its arguments down.
-
-    A world from which all bodies were removed meets contacts in another order than a new one, and BipedalWalker resets
-    its own: of an episode that is played again after others, some steps then differ in their last digits.
-    """
-    own: dict[str, object] = env.__dict__
-    if isinstance(env, EzPickle) and any(is_of_box2d(part) for part in own.values()):
-        made = copy.deepcopy(env).__dict__
-        for name in [name for name, part in own.items() if not can_be_saved(part)]:
-            del own[name]
-            if name in made:
-                own[name] = made[name]
 
 
 def record_for_replay(env: Any) -> Any:

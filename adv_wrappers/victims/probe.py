@@ -299,9 +299,10 @@ def check_bytes(net: Net, space: spaces.Space[object], rows: RandomRows, start: 
         try:
             with torch.no_grad(), unchanged_randomness():
                 of_bytes, of_floats, of_shares = (net(*clone(form(each))) for each in given)
-        except Exception:  # of one that does not take them
+                divides = nearly(of_bytes, of_shares) and not nearly(of_bytes, of_floats)
+        except Exception:  # of one that does not take them, or that computes nothing, on the device meta
             continue
-        if nearly(of_bytes, of_shares) and not nearly(of_bytes, of_floats):
+        if divides:
             raise VictimError(
                 "the module divides bytes by 255, and floats not, and a victim computes in floats: from_module(lambda "
                 "x: net(x / 255), ...), of the key of the image where observations are a dictionary, plays as it does"
