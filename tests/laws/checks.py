@@ -98,7 +98,7 @@ class Case:
             return {"card": adversary_of(self.rig.name)}
         if self.preset in PLANNED:
             model = model_of(self.rig.space, self.rig.actions)
-            return {"dynamics": model, "target": "0=1&2=-1", "steps": 2, "iterations": 2}
+            return {"dynamics": model, "target": "0=1&2=-1", "steps": 3, "iterations": 3}
         if self.preset == "saturation":
             return {"low": 90, "high": 160} if self.leaf.dtype == np.uint8 else {"low": -0.05, "high": 0.05}
         if self.preset == "reward-clip":

@@ -175,7 +175,7 @@ def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
         monkeypatch.setattr(agenda, name, ())
     monkeypatch.setattr(agenda, "_SEARCHED", 1)
     brief = functools.partial(gym.make, "CartPole-v1", max_episode_steps=20)
-    slow = report("zoo:cartpole-ppo", lambda: Clocked(brief()), 0.8, out=tmp_path / "out", episodes=4)
+    slow = report("zoo:cartpole-ppo", lambda: Clocked(brief()), MINUTES, out=tmp_path / "out", episodes=4)
     searched = [row for row in slow.report.threats if "<recorded>" in row["threat"]]
     cut = [row for row in searched if row["episodes"] < 4]
     assert cut and all(len(row["returns"]) == row["episodes"] for row in cut)
@@ -183,7 +183,7 @@ def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
     for row in cut:
         assert row["regret"] == pytest.approx(np.mean(clean["returns"][: row["episodes"]]) - row["mean_return"])
     assert f"on {cut[0]['episodes']} of 4 episodes" in slow.page.read_text()
-    assert now[0] < 60 and slow.choices.training.seconds == 0.25
+    assert now[0] < 70 and slow.choices.training.seconds == 0.25
 
 
 def short_cartpole() -> Any:
