@@ -39,7 +39,7 @@ from adv_wrappers.studies.report.sections import (
     read_reports,
     sorted_report,
 )
-from adv_wrappers.studies.report.verdict import error_to_withstand
+from adv_wrappers.studies.report.verdict import headline
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.limits import Limits, checked
 from adv_wrappers.utils.pace import Progress
@@ -222,7 +222,7 @@ def _under_attack(first: AgentSections, by_eps: Mapping[float, tuple[AttackRow, 
     common = {eps: _difference(*rows) for eps, rows in by_eps.items() if eps}
     if not common:
         return ""
-    advised = (error_to_withstand(first) or (None,))[0] if first.choices.played else None
+    advised = (headline(first) or (None,))[0] if first.choices.played else None
     if advised is None:
         eps, why = max(common, key=lambda eps: (common[eps].side != 0, abs(common[eps].mean))), "where they differ most"
     else:

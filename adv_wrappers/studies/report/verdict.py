@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from adv_wrappers.evaluation.confidence_intervals import LEAST_EPISODES, MeanWithInterval, unseen
 from adv_wrappers.evaluation.report import number_text
@@ -88,7 +88,7 @@ class Verdict:
 
 def verdict(agent: AgentSections) -> Verdict:
     """What the rows of a report say."""
-    found, figure = _headline(agent), None
+    found, figure = headline(agent), None
     sentence = f"Without an attack the agent earns {number_text(agent.clean.mean)} an episode. No attack was played."
     if found is not None:
         eps, row = found
@@ -120,7 +120,7 @@ def _attack_name(row: AttackRow) -> str:
     return f"{name} with restarts" if "restarts=" in arguments else name
 
 
-def _headline(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
+def headline(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
     """The least eps at which half of the return is lost, with its row; else the largest eps that was tried.
 
     Without a sweep it is the strongest row, and None where there is none. So it is of rows that no report has chosen,
@@ -133,18 +133,6 @@ def _headline(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
         return eps, strongest[eps]
     worst = min((chosen and agent.of("entries")) or agent.attacked, key=lambda row: row.mean, default=None)
     return None if worst is None else (worst.eps, worst)
-
-
-def error_to_withstand(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
-    """The eps that an agent is to be hardened against, and a row there: the headline of rows of enough episodes.
-
-    A search that came to two episodes may have found an eps at which most others keep everything. It counts all the
-    same where the others take nothing.
-    """
-    found, least = _headline(agent), min(LEAST_EPISODES, agent.clean.row.episodes)
-    rows = replace(agent, rows=tuple(row for row in agent.rows if row.row.episodes >= least))
-    sound = _headline(rows) if rows.sweeps else None
-    return sound if sound is not None and sound[1].takes(NO_LOSS) else found
 
 
 def _lower_elsewhere(agent: AgentSections, found: AttackRow) -> AttackRow | None:
@@ -257,13 +245,13 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         training = agent.choices.training
         steps = hardening(agent, training.most or 0.0) if training.begins_with else []
         return steps or [NextStep("Give the report more minutes, and read what it cannot tell", "")]
-    eps, row = error_to_withstand(agent) or found
+    eps, row = found
     if eps is None:
         steps = [NextStep(_WITHOUT_SIZE, "")]
     else:
         size = "this size"
-        if row is not found[1] or row.row.episodes < min(LEAST_EPISODES, agent.clean.row.episodes):
-            size = f"{eps_in_words(eps, agent.choices)} (as {counted(row.row.episodes, 'episode')} showed)"
+        if row.row.episodes < min(LEAST_EPISODES, agent.clean.row.episodes):
+            size += f" (as {counted(row.row.episodes, 'episode')} showed)"
         steps = hardening(agent, eps, size) or own_training(agent, eps, row, size)
     if (one := _worst_feature(agent, found[0])) is not None:
         takes = f"lowers the mean return to {number_text(one.mean)}"

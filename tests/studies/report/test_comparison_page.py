@@ -15,7 +15,7 @@ from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.studies.report.charts import eps_text
 from adv_wrappers.studies.report.comparison_page import _pair, compare_pages
 from adv_wrappers.studies.report.sections import read_reports
-from adv_wrappers.studies.report.verdict import error_to_withstand
+from adv_wrappers.studies.report.verdict import headline
 from tests.episodes import short_episodes_of
 
 SOME = ["noise:eps=0.2", "noise:eps=0.4", "pgd:eps=0.2"]
@@ -69,7 +69,7 @@ def test_the_comparison_says_what_became_of_the_verdict(played, tmp_path):
         connection.execute("UPDATE runs SET about = json_set(about, '$.victim.ref', 'zoo:other')")
     found = compare_pages(tmp_path / "before", tmp_path / "after", tmp_path / "both.html")
     (agent,) = read_reports(tmp_path / "before").agents
-    eps, row = error_to_withstand(agent)
+    eps, row = headline(agent)
     left = number_text(row.mean)
     assert found.sentence.startswith(
         f"At eps {eps_text(eps)}, that of the advice on zoo:cartpole-dqn, the strongest attack leaves "
