@@ -47,7 +47,9 @@ def test_every_new_entry_is_trained_scored_and_kept(tmp_path):
     assert report.protocol["induce"].startswith("one training of 32 steps, best of 1 checkpoint")
     assert all(len(read_record(tmp_path / name)) == 1 for name in NEW if name != "transfer")
     assert (tmp_path / "transfer" / "350" / "card.json").exists()
-    run_suite("everything", "zoo:cartpole-dqn", brief, 0.1, tell=told.append, progress=received.append, **how)
+    run_suite(
+        "everything", "zoo:cartpole-dqn", brief, 0.1, tell=told.append, progress=lambda *at: received.append(at), **how
+    )
     assert len(told) == 1 and not received  # what is finished is read
     more = AttackSetting("zoo:cartpole-dqn", brief, adv.Linf(0.1), train=True, steps=400, out=tmp_path)
     assert "from 400 queries" in entry_named("transfer").attack(more).protocol  # beside the other
