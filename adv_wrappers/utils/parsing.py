@@ -94,12 +94,13 @@ def parse_value(text: str) -> Any:
 
 
 def counted(count: float, name: str) -> str:
-    """How many there are, in words.
+    """How many there are, in words: whole numbers as they are, others to three digits.
 
-    >>> counted(1, "critic"), counted(2, "critic")
-    ('1 critic', '2 critics')
+    >>> counted(1, "critic"), counted(1280, "episode"), counted(2.5, "grey level")
+    ('1 critic', '1280 episodes', '2.5 grey levels')
     """
-    return f"{count:.3g} {name}{'' if count == 1 else 's'}"
+    number = f"{count:.3g}" if isinstance(count, float) else str(count)
+    return f"{number} {name}{'' if count == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
