@@ -131,8 +131,8 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         """Reset the environment."""
         self._steps, self._calls = 0, self._calls + 1
         _UNDER_WAY[id(self)] = self._resetting, self._calls
-        make_worlds_anew(self.env.unwrapped)
         try:
+            make_worlds_anew(self.env.unwrapped)
             answer = checked_reset(self.env, seed, options)
         except Exception as error:
             raise _raised(self.env, "reset", error)  # noqa: B904  # it has its cause
