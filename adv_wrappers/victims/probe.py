@@ -98,11 +98,11 @@ class Probe:
                 except Exception as error:
                     faults.append(error)
                     continue
-                if arrays and (
-                    answers_arrays(out) or (faults and isinstance(out, Tensor))
-                ):  # torch.from_numpy is within
+                by_arrays = answers_arrays(out)
+                # one that fails on tensors and answers with them makes them of arrays within
+                if arrays and (by_arrays or (faults and isinstance(out, Tensor))):
                     return "arrays"
-                if answers_arrays(out):
+                if by_arrays:
                     converts = True
                 elif not arrays:
                     return "gradients" if differentiable else "tensors"

@@ -100,7 +100,7 @@ def rows_first(
     if getattr(first(2), "dtype", None) == np.dtype(object):  # which a function keeps itself
         return None
     axes = _axes_of(first(2), first(3))
-    if None in axes:
+    if axes is None:
         shapes = [tuple(np.shape(leaf)) for leaf in leaves(first(2))]
         raise VictimError(f"initial_state(rows) must have rows along an axis of every part, got shapes {shapes} for 2")
     whole, spread = _answer(function, rows(0, 2), first(2), False), False
@@ -109,7 +109,7 @@ def rows_first(
     plain = all(axis == 0 for axis in axes) and not isinstance(first(2), list)
     if whole is None or (plain and not spread and len(whole) == 2):
         return None
-    return RowsFirst(function, first, axes, spread)  # type: ignore[arg-type]
+    return RowsFirst(function, first, axes, spread)
 
 
 def _answer(function: Callable[..., Any], obs: Any, state: Any, spread: bool) -> tuple[Any, ...] | None:
@@ -124,10 +124,11 @@ def _answer(function: Callable[..., Any], obs: Any, state: Any, spread: bool) ->
     return answer if isinstance(answer, tuple) and same else None
 
 
-def _axes_of(two: Any, three: Any) -> tuple[int | None, ...]:
-    """Along which axis of every leaf the rows lie, from states of two rows and of three."""
+def _axes_of(two: Any, three: Any) -> tuple[int, ...] | None:
+    """Along which axis of every leaf the rows lie, from states of two rows and of three; None if of one along none."""
     shapes = zip(map(np.shape, leaves(two)), map(np.shape, leaves(three)), strict=True)
-    return tuple(next((i for i, size in enumerate(a) if (size, *b[i : i + 1]) == (2, 3)), None) for a, b in shapes)
+    found = [[i for i, size in enumerate(a) if (size, *b[i : i + 1]) == (2, 3)] for a, b in shapes]
+    return tuple(axes[0] for axes in found) if all(found) else None
 
 
 def returned_start(function: Callable[..., Any], rows: Callable[[int, int], Any]) -> Zeros | None:
@@ -157,9 +158,9 @@ def returned_start(function: Callable[..., Any], rows: Callable[[int, int], Any]
             if not alike or nearly(told[0], fresh[0]):
                 return None
             axes = _axes_of(state, three[-1])
-            if None in axes:
+            if axes is None:
                 return None
-            start = Zeros(map_leaves(lambda leaf: leaf.detach(), state), axes)  # type: ignore[arg-type]
+            start = Zeros(map_leaves(lambda leaf: leaf.detach(), state), axes)
             begins = nearly(function(after, start(2))[0], fresh[0])
     except Exception:  # of one that takes something else there
         return None

@@ -83,9 +83,8 @@ class EpsSweep:
             return larger[0]
         if smaller and (not self.loses_nothing(known[min(known)]) if all else below is None):
             return smaller[-1]
-        if (
-            all or above is None or half >= self.clean
-        ):  # nothing was lost, as of a return that is 0 or the least without it
+        # nothing is lost where the return is 0, or the least, without an attack
+        if all or above is None or half >= self.clean:
             return None
         if below is None:
             below = max(above / 8, self._least)

@@ -30,10 +30,8 @@ from adv_wrappers.utils.pace import Progress
 from adv_wrappers.victims.victim import Victim
 
 ROOM = 1.25  # a row may take so much longer than estimated
-NO_LOSS, SOME_LOSS = (
-    0.02,
-    0.1,
-)  # of the return without an attack, up to which nothing counts as lost, and from which much
+# of the return without an attack, up to which nothing counts as lost, and from which much
+NO_LOSS, SOME_LOSS = 0.02, 0.1
 
 
 @dataclass(frozen=True)
