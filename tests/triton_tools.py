@@ -4,14 +4,14 @@ there. Both happen in a process of their own, since Triton decides at import whi
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-from tests.processes import python
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
@@ -76,6 +76,8 @@ def resources(kernel):
 
 
 def _python(code: str, more: dict[str, str], timeout: float) -> str:
-    done = python(code, timeout=timeout, **more)
+    # a process forked from another would have Triton imported, by torch._dynamo
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env={**os.environ, **more}, timeout=timeout, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout

@@ -12,10 +12,12 @@ from tests.triton_tools import compiled, interpreted, needs_triton
 pytestmark = needs_triton
 
 _THROUGH = """
+import pytest
 import torch
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.kernels import dct_triton, jpeg_triton
 from adv_wrappers.daylight.jpeg import jpeg
+from tests.daylight.helpers import force_torch
 dct_triton._LANES = 1024
 
 calls = []
@@ -25,12 +27,13 @@ def asked(name, x):
     calls.append(name)
     return jpeg_triton
 
-def check(x, quality, plain=triton_loader.twin, **options):
+def check(x, quality, **options):
     kept = x.clone()
     expected = jpeg(x, quality, **options)
-    triton_loader.twin = asked
-    got = jpeg(x, quality, **options)
-    triton_loader.twin = plain
+    with pytest.MonkeyPatch.context() as patch:
+        force_torch(patch)
+        patch.setattr(triton_loader, "twin", asked)
+        got = jpeg(x, quality, **options)
     assert calls.pop() and not calls
     triton_loader.check_equal(f"{quality} {options}", got, expected)
     assert torch.equal(x, kept)

@@ -38,7 +38,7 @@ def returns_of(report: Report) -> dict[str, float]:
 @pytest.mark.parametrize("make", [saturated, straight_through])
 def test_planted_masked_gradients_are_found(make) -> None:
     """Attacks by gradients leave the agent nearly whole, where a search without them breaks it."""
-    report = adv.evaluate(make(), short, ROWS, episodes=6)
+    report = adv.evaluate(make(), short, ROWS, episodes=16)
     left = returns_of(report)
     assert left["none"] == left["noise:eps=0.2"] == left["max-diff:eps=0.2"] == 40
     assert left["pgd:eps=0.2"] > 35 and left["square:queries=60,eps=0.2"] < 30

