@@ -96,6 +96,20 @@ def draws(victim: Any, rows: Callable[[int, int], Any]) -> bool:
         return False
 
 
+def mixes_rows(victim: Any, rows: Callable[[int, int], Any]) -> bool:
+    """Whether a victim answers otherwise for an observation among others; one that takes none so is not asked."""
+    obs = rows(501, 3)
+    try:
+        with torch.no_grad(), unchanged_randomness():
+            seed_all(0)
+            together = victim.params(obs, victim.initial_state(3))
+            alone = [victim.params(select(obs, np.array([i])), victim.initial_state(1)) for i in range(3)]
+            apart = (together - torch.cat(alone)).abs().nan_to_num(nan=0.0).amax()
+            return bool(apart > 1e-2 * (1 + together.abs().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).amax()))
+    except Exception:  # of the module's own, or a device from which nothing is read
+        return False
+
+
 def _compare(victim: Any, net: Any, params: Tensor, played: Sequence[Played]) -> None:
     """Compare the victim's actions by its ``params`` with what its module plays."""
     mine, box = _of(victim, params), victim.action_space

@@ -16,7 +16,7 @@ from adv_wrappers.core.spaces import CHOICES, to_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of, traced_graph
 from adv_wrappers.utils.trees import clone
-from adv_wrappers.victims.action_check import draws, flags_of, play_as_it_says
+from adv_wrappers.victims.action_check import draws, flags_of, mixes_rows, play_as_it_says
 from adv_wrappers.victims.distributions import as_distribution, params_of, unscale
 from adv_wrappers.victims.frozen_copy import check_weights, frozen_copy, unwrapped
 from adv_wrappers.victims.functions import ArrayFunction, ArrayStart, ChosenActions, MainPart, SingleObservation
@@ -220,6 +220,14 @@ def from_module(
             f"an attack sees the noise. {asked}Give what it draws from, as in from_module(agent.actor, ..., 'logits', "
             "select='sample'), or its most likely action; call .eval() on what a function calls; a state is found in "
             "an attribute of a module or object, and not in a variable of a function",
+            UserWarning,
+            stacklevel=2,
+        )
+    elif victim.graph is None and mixes_rows(victim, rows):
+        warnings.warn(
+            "the module answers otherwise for an observation among others than for it alone, so figures depend on how "
+            "many environments are played at once: call .eval() on what a function calls, and normalise by what is the "
+            "same for all batches",
             UserWarning,
             stacklevel=2,
         )

@@ -619,3 +619,9 @@ def test_batch_normalisation_in_training_mode_is_told_of():
     with pytest.raises(VictimError, match=r"takes 2 observations at once and not 1.*call \.eval\(\)"):
         from_module(lambda x: layers(norm(x)), OBS, TWO, "logits")
     from_module(lambda x: layers(norm.eval()(x)), OBS, TWO, "logits")
+
+
+def test_rows_that_depend_on_others_are_told_of():
+    layers = net(2)
+    with pytest.warns(UserWarning, match="otherwise for an observation among others.*how many environments"):
+        from_module(lambda x: layers(x - x.mean(0)), OBS, TWO, "logits")

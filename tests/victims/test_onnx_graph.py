@@ -405,6 +405,7 @@ UNKNOWN = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:the module answers otherwise for an observation among others")
 @pytest.mark.filterwarnings("ignore:the module answers by chance")
 @pytest.mark.parametrize("why", UNKNOWN)
 def test_what_is_not_known_is_run_by_onnx_runtime_and_named(tmp_path, why):
