@@ -70,7 +70,7 @@ ELSEWHERE = {
     "adv_wrappers.training.denoiser": {"train_denoiser"},
     "adv_wrappers.training.resilience.result": {"Resilience", "Robustness"},
     "adv_wrappers.training.agent": {"Hardened"},
-    "adv_wrappers.evaluation.policy_bandit": {"Exp3IX", "evaluate_adaptive", "non_dominated", "select_online"},
+    "adv_wrappers.evaluation.policy_bandit": {"Exp3IX", "non_dominated", "select_online"},
     "adv_wrappers.evaluation.searches.fewest_perturbations": {"fewest_perturbations", "resilience_profile"},
     "adv_wrappers.victims.purified": {"Purified"},
     "adv_wrappers.wrappers.adversary_rewards": {"PerturbationCost"},

@@ -26,36 +26,16 @@ The paper was at hand in its abstract, its first figure and its code. What diffe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from adv_wrappers.core.types import Floats, Integers
-from adv_wrappers.environments.environment import AnyEnvironment, Environment
-from adv_wrappers.errors import SimulationError, SpaceError, ValueRangeError
-from adv_wrappers.evaluation.episodes import Episodes
-from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.threat_stacks import as_threat_stacks
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import integer
-from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.limits import (
-    AboveZero,
-    EnvCount,
-    EpisodeCount,
-    Expected,
-    Finite,
-    Limits,
-    Positive,
-    Seed,
-    Workers,
-    checked,
-)
-from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.utils.limits import AboveZero, Expected, Finite, Limits, Positive, Seed, checked
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Non-dominated policies: which policies of several are worth keeping, by their returns under several attacks.
@@ -224,13 +204,11 @@ class OnlineSelection:
             known to the bandit.
         chosen: int64 ``[T]``, the policy of every round.
         probabilities: float64 ``[T, K]``, those that it was drawn by.
-        reports: of every policy, where :func:`evaluate_adaptive` played it.
     """
 
     returns: Floats
     chosen: Integers
     probabilities: Floats
-    reports: tuple[Report, ...] = ()
 
     def __str__(self) -> str:
         policies, rounds = self.returns.shape
@@ -290,102 +268,8 @@ def select_online(
     return OnlineSelection(table, chosen, probabilities)
 
 
-@checked
-@holding
-def evaluate_adaptive(
-    victims: Sequence[Victim | str],
-    env: AnyEnvironment,
-    threats: object = (),
-    rounds: EpisodeCount | Episodes = 400,
-    seed: Seed = 0,
-    *,
-    return_range: tuple[float, float],
-    threat_of_round: Sequence[int] | Integers | None = None,
-    learning_rate: float | None = None,
-    num_envs: EnvCount | None = None,
-    out: str | Path | None = None,
-    workers: Workers = 1,
-) -> OnlineSelection:
-    """Evaluate an agent that has several policies, and chooses one before every episode by the returns so far.
-
-    Round t is episode t of ``adv.evaluate(victim, env, threats, rounds, seed)``, whichever policy plays it. All of them
-    do, side by side, since the regret needs what the others would have earned; then :func:`select_online` chooses among
-    them one round after another. A threat without a victim of its own is aimed at the policy that plays.
-
-    Args:
-        victims: the policies, at least two, each an agent or a reference such as ``"zoo:hopper-ppo"``.
-        env: as for :func:`adv_wrappers.evaluate`; it is the same for all policies.
-        threats: what is met, as for :func:`adv_wrappers.evaluate`.
-        rounds: the number of episodes; or an :class:`adv_wrappers.Episodes`.
-        seed: seeds the episodes, and the choices.
-        return_range: the lowest and the highest return of an episode, as for :class:`Exp3IX`.
-        threat_of_round: of every round which threat is met, int ``[rounds]``: 0 is none, 1 the first of ``threats``,
-            and so on. None is the first in every round.
-        learning_rate: as for :class:`Exp3IX`.
-        num_envs, workers: as for :func:`adv_wrappers.evaluate`.
-        out: a folder. What policy k earns is kept in the folder ``k`` of it, as :func:`adv_wrappers.evaluate` keeps it,
-            row by row; the same call goes on with that.
-
-    Raises:
-        AdvWrappersError: one of its kinds, before anything is played: for fewer than two policies, one that does not
-            fit the environment, or for which its card asks for another, and numbers out of their range.
-        SimulationError: for a simulation that diverges under a threat to the dynamics.
-
-    >>> from adv_wrappers.evaluation.policy_bandit import evaluate_adaptive
-    >>> from adv_wrappers import Environment
-    >>> policies = ["zoo:cartpole-ppo", "zoo:cartpole-radial-ppo"]
-    >>> short = Environment("CartPole-v1", {"max_episode_steps": 50})
-    >>> found = evaluate_adaptive(policies, short, "max-diff:eps=0.2", rounds=4, return_range=(0, 50))
-    >>> found.returns.shape, found.chosen.shape
-    ((2, 4), (4,))
-    """
-    if isinstance(victims, (str, Victim)) or len(victims) < 2:
-        raise ValueRangeError(f"victims must be a list of at least two, got {victims!r:.80}")
-    how = Episodes.of(rounds, seed=seed, num_envs=num_envs)
-    Exp3IX(len(victims), how.count, return_range, learning_rate, how.seed)  # raises for numbers out of their range
-    items = list(threats) if isinstance(threats, (list, tuple)) else [threats]
-    met = _checked_threats(threat_of_round, len(items) + 1, how.count)
-    numbers = np.unique(met).tolist()
-    agents = [load_victim(victim) for victim in victims]
-    environments = [Environment.of(env, agent).for_victim(agent) for agent in agents]
-    for k, (agent, environment) in enumerate(zip(agents, environments, strict=True)):
-        if environment.described != environments[0].described:
-            raise SpaceError(
-                f"all policies play in one environment: that of policy 0 is {environments[0]}, and that of policy {k} "
-                f"{environment}; an adv_wrappers.Environment has keyword arguments for all of them"
-            )
-        environment.spaces_for(agent)
-    reports, returns = [], np.zeros((len(agents), how.count))
-    for k, agent in enumerate(agents):
-        played = [items[number - 1] for number in numbers if number > 0]
-        names = [stack.name for stack in as_threat_stacks(played, agent)]
-        folder = None if out is None else Path(out) / str(k)
-        found = evaluate(agent, environments[k], played, how, out=folder, resume=out is not None, workers=workers)
-        if len(found.threats) < len(names):
-            missing = {*names} - {row.threat for row in found.threats}
-            raise SimulationError(f"policy {k} has no returns under {', '.join(missing)}: the simulation diverged")
-        reports.append(found)
-        for number, row in zip(numbers, found.threats[-len(numbers) :], strict=True):
-            returns[k, met == number] = np.array(row.returns)[met == number]
-    return replace(select_online(returns, return_range, learning_rate, how.seed), reports=tuple(reports))
-
-
 def _checked_range(return_range: tuple[float, float]) -> tuple[float, float]:
     low, high = Expected(tuple[Finite, Finite]).check("return_range", return_range)
     if not (low < high and math.isfinite(high - low)):
         raise ValueRangeError(f"return_range must go from a return to a higher one, got {return_range!r:.80}")
     return low, high
-
-
-def _checked_threats(given: Sequence[int] | Integers | None, threats: int, rounds: int) -> Integers:
-    """Of every round the number of the threat that is met, int64 ``[rounds]``."""
-    if given is None:
-        return np.full(rounds, min(1, threats - 1))
-    found = np.asarray(given)
-    fits = found.shape == (rounds,) and found.dtype.kind in "iu" and found.min() >= 0 and found.max() < threats
-    if not fits:
-        raise ValueRangeError(
-            f"threat_of_round must be {rounds} integers, one for every round, from 0 (no threat) to {threats - 1}, got "
-            f"{given!r:.80}"
-        )
-    return found.astype(np.int64)
