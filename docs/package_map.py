@@ -1,4 +1,4 @@
-"""The picture of the folders: their order is that of ``tests/test_layers.py``, their notes those of internals.rst."""
+"""The picture of the folders: their order is that of ``tests/test_layers.py``, their notes stand at their heads."""
 
 from __future__ import annotations
 
@@ -33,21 +33,15 @@ def floors() -> list[tuple[str, ...]]:
     return [(floor,) if isinstance(floor, str) else floor for floor in listed]
 
 
-def notes() -> dict[str, str]:
-    """What every folder or file is: the first clause of its row in the table of internals.rst."""
-    text = (HERE / "internals.rst").read_text(encoding="utf-8")
-    rows = re.findall(r"^   \* - ``([\w./]+)``\n     - ((?:.|\n)*?)\n     -", text, re.MULTILINE)
-    plain = {name: re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"\1", " ".join(said.split())) for name, said in rows}
-    return {name: re.split(r"[:;(.]", said.replace("`", ""))[0].rstrip() for name, said in plain.items()}
-
-
-def described(name: str, known: dict[str, str]) -> tuple[str, str]:
-    """A folder with its slash or a file with its ending, and its note; of a file in a folder, which folder that is."""
-    folder, _, file = name.rpartition(".")
+def described(name: str) -> tuple[str, str]:
+    """A folder with its slash or a file with its ending, and what its head says; of a file in a folder, that folder."""
+    folder, _, module = name.rpartition(".")
     if folder:
-        return f"{file}.py", f"in {folder}/"
-    label = f"{name}/" if (HERE.parent / "adv_wrappers" / name).is_dir() else f"{name}.py"
-    return label, known[label]
+        return f"{module}.py", f"in {folder}/"
+    path = HERE.parent / "adv_wrappers" / name
+    label, file = (f"{name}/", path / "__init__.py") if path.is_dir() else (f"{name}.py", path.with_suffix(".py"))
+    said = str(ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))))
+    return label, said.partition("\n")[0].replace("`", "").rstrip(".")
 
 
 def text(kind: str, x: float, y: float, said: str) -> str:
@@ -60,11 +54,11 @@ def rectangle(kind: str, x: float, y: float, width: float, height: float) -> str
     return f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6"/>'
 
 
-def floor_of(names: tuple[str, ...], y: float, known: dict[str, str]) -> tuple[list[str], float]:
+def floor_of(names: tuple[str, ...], y: float) -> tuple[list[str], float]:
     """The boxes of one floor, whose upper edge is at ``y``, and their height."""
     width = (WIDTH - 16 - LEFT) / len(names)
     alone = len(names) == 1
-    said = [(label, textwrap.wrap(note, 96 if alone else 36)) for label, note in (described(n, known) for n in names)]
+    said = [(label, textwrap.wrap(note, 96 if alone else 36)) for label, note in map(described, names)]
     height = ROW - 6 + 16 * (max(len(lines) for _, lines in said) - alone)
     out = []
     for place, (name, lines) in enumerate(said):
@@ -77,11 +71,11 @@ def floor_of(names: tuple[str, ...], y: float, known: dict[str, str]) -> tuple[l
 
 def drawn() -> str:
     """The picture, as SVG in the colours of the page."""
-    known, y = notes(), 10.0
+    y = 10.0
     bands, boxes = list[str](), list[str]()
     bottom = y
     for names in reversed(floors()):
-        found, height = floor_of(names, y, known)
+        found, height = floor_of(names, y)
         boxes += found
         y += height + 6
         if names[0] in GROUPS:

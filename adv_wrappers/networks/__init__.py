@@ -1,1 +1,1 @@
-"""Networks: one description of a network, as layers in a row, from which gradients, bounds and cards are made."""
+"""Networks: one description of a network, a graph of layers, from which gradients, bounds and cards are made."""
