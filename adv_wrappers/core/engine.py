@@ -230,7 +230,7 @@ class Engine:
             mask: bool ``[B]``, the rows that were reset; None for all. The next :meth:`observe` lets the others keep
                 what they were shown last.
         """
-        self.clock.reset(seeds, mask)
+        self.state.clock.reset(seeds, mask)
         self.true, self.attacked = None, False
         self._forget(mask)
         if mask is None:
@@ -265,7 +265,7 @@ class Engine:
         self.sent = self.apply(action, attacked, mask=mask)
         if last is not None:
             self._remember_step(action, self.sent, True if over is False else ~over)
-        self.clock.count(attacked)
+        self.state.clock.count(attacked)
         return self.sent
 
     def end_step(self, done: Flags, final: Any = None) -> Any:
@@ -282,14 +282,14 @@ class Engine:
         if not self.batched:
             if self.session.listening:
                 self.session.end_step()
-            self.clock.tick()
+            self.state.clock.tick()
             self._over, self._fresh = done, True
             return final
         turned: Any = self._over if self.autoreset == "next step" and self._any(self._over) else False
         moved = None if turned is False else ~turned
         if self.session.listening:
             self.session.end_step(moved)
-        self.clock.tick(True if moved is None else moved)
+        self.state.clock.tick(True if moved is None else moved)
         if self.autoreset == "same step":
             if final is not None and not self.applied.before_step:
                 final, _ = self._look_at(final, done, True)
@@ -304,7 +304,7 @@ class Engine:
 
     def _any(self, rows: Flags) -> bool:
         """Whether a mask may hold a row; no device is asked."""
-        return rows is not False and (self.clock.device is not None or bool(np.count_nonzero(rows)))
+        return rows is not False and (self.state.clock.device is not None or bool(np.count_nonzero(rows)))
 
     def observe(self, observation: Any, rows: Flags | None = None) -> Any:
         """An observation as the next layer, or the agent, gets it.
@@ -326,7 +326,7 @@ class Engine:
         elif not self.applied.before_step:
             shown, attacked = self._look_at(observation, fresh, False)
         if attacked is not False and self._over is not True:
-            self.clock.count(attacked if self._over is False else attacked & ~self._over)
+            self.state.clock.count(attacked if self._over is False else attacked & ~self._over)
         state = self.state
         if self.batched and fresh is not True and rows is None and state.shown is not None:
             shown = trees.merge(fresh, shown, state.shown)
@@ -367,7 +367,7 @@ class Engine:
     @property
     def on_host(self) -> bool:
         """Whether clock and schedule are on the host."""
-        return self.clock.device is None
+        return self.state.clock.device is None
 
     @property
     def roots(self) -> list[int]:
@@ -380,12 +380,12 @@ class Engine:
 
     def chance(self, path: int, stream: int | None = None) -> Any:
         """Uniform number in [0, 1) a row, from the layer's stream or from a gate's."""
-        key = rng.fold(self.clock.key(), self.stream if stream is None else _GATES + stream)
+        key = rng.fold(self.state.clock.key(), self.stream if stream is None else _GATES + stream)
         return rng.uniform_of(rng.fold(key, _TIMING + path) if stream is None else key)
 
     def count_attacks(self, attacked: Flags) -> None:
         """Count attacks that another layer made against the budget of this one's episode."""
-        self.clock.count(attacked)
+        self.state.clock.count(attacked)
 
     def set_memory(self, leaves: Leaves) -> None:
         """Put leaves ``[rows, ...]`` in the place of what the perturbation remembers: an adversary's own actions."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -48,13 +49,14 @@ def _shift(z: Any, bits: int) -> Any:
 
 def _mix_(z: Any, kept: int = 64) -> Any:
     """splitmix64's finaliser, in place, on a uint64 array or an int64 tensor; the highest ``kept`` bits count."""
-    constants: Any = _SIGNED if isinstance(z, Tensor) else _UNSIGNED
-    z ^= _shift(z, 30)
+    constants: Any
+    constants, shift = (_SIGNED, _shift) if isinstance(z, Tensor) else (_UNSIGNED, operator.rshift)
+    z ^= shift(z, constants[30])
     z *= constants[_C1]
-    z ^= _shift(z, 27)
+    z ^= shift(z, constants[27])
     z *= constants[_C2]
     if kept > 31:  # the last line changes no others
-        z ^= _shift(z, 31)
+        z ^= shift(z, constants[31])
     return z
 
 
@@ -120,6 +122,12 @@ def _counter(length: int, device: torch.device | None) -> Any:
     return torch.arange(1, length + 1, dtype=torch.int64, device=device) * _SIGNED[_GOLDEN]
 
 
+@functools.lru_cache
+def _scale(kept: int, kind: Any) -> Any:
+    """What the lowest of so many bits is worth, as an operand that numpy need not convert."""
+    return 2.0**-kept if isinstance(kind, torch.dtype) else np.array(2.0**-kept, kind)
+
+
 def _draw(keys: Any, count: int, kept: int, kind: Any, start: int) -> Any:
     """Uniform numbers of ``kept`` bits in a dtype that holds them, ``[B, count]``, of uint64 or int64 keys ``[B]``.
 
@@ -127,22 +135,24 @@ def _draw(keys: Any, count: int, kept: int, kind: Any, start: int) -> Any:
     """
     device, block = (keys.device, _ELSEWHERE) if isinstance(keys, Tensor) else (None, _BLOCK)
     counter = _counter(1 << (start + count).bit_length(), device)[start : start + count]
-    rows, scale = len(keys), 2.0**-kept
+    rows, scale = len(keys), _scale(kept, kind)
 
-    def part(i: int, more: int, j: int, width: int) -> Any:
-        z = _shift(_mix_(keys[i : i + more, None] + counter[j : j + width], kept), 64 - kept)
-        # numpy converts signed numbers faster
-        numbers = z.to(kind) if device is not None else z.view(np.int64).astype(kind)
+    def part(keys: Any, counter: Any) -> Any:
+        z = _shift(_mix_(keys[:, None] + counter, kept), 64 - kept)
+        if device is not None:
+            return z.to(kind).mul_(scale)
+        numbers = np.empty(z.shape, kind)
+        numbers[...] = z.view(np.int64)  # signed numbers are converted faster
         numbers *= scale
         return numbers
 
     if rows * count <= block:
-        return part(0, rows, 0, count)
+        return part(keys, counter)
     out = np.empty((rows, count), kind) if device is None else keys.new_empty((rows, count), dtype=kind)
     more = max(1, block // count)
     for i in range(0, rows, more):
         for j in range(0, count, block):
-            out[i : i + more, j : j + block] = part(i, more, j, block)
+            out[i : i + more, j : j + block] = part(keys[i : i + more], counter[j : j + block])
     return out
 
 
