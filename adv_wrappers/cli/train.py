@@ -239,9 +239,7 @@ def train_critic_(
     setting = {name: given.pop(name) for name in _SETTING}
     with show_progress() as move, resumable(out):
         if one:
-            critic = train_critic(
-                agent, env, settings=[setting], out=out, progress=lambda *at: move("robust-sarsa critic", *at), **given
-            )
+            critic = train_critic(agent, env, settings=[setting], out=out, progress=move, **given)
         else:
             check_scan_folder(out)
             found = scan_critics(

@@ -7,7 +7,6 @@ critic left 726 where the scan of its authors left 264. So the default is a smal
 from __future__ import annotations
 
 import copy
-import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -432,8 +431,8 @@ class CriticTraining:
         features, actions = (int((space.shape or ())[0]) for space in (victim.observation_space, victim.action_space))
         self.sizes = {"features": features, "actions": actions}
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> Critic:
-        """Train what is left to train, and return the critic."""
+    def run(self, progress: Callable[[str, int, int], None] | None = None, name: str = "robust-sarsa critic") -> Critic:
+        """Train what is left to train, and return the critic; ``name`` is what ``progress`` is told of."""
         if self.finished is not None:
             return self.finished
         folder, how = self.folder, self.how
@@ -445,7 +444,7 @@ class CriticTraining:
                 while self.steps < how.steps:
                     self._play_round(collector)
                     if progress is not None:
-                        progress(min(self.steps, how.steps), how.steps)
+                        progress(name, min(self.steps, how.steps), how.steps)
                 folder.finish()
         return self.critic(folder.record) if folder.out is None else Critic(str(folder.out))
 
@@ -643,7 +642,7 @@ def train_critic(
     env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
     out: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
     **training: Any,
 ) -> Critic:
     """Train critics of a victim's policy for :class:`adv_wrappers.RobustSarsa`, and return the strongest.
@@ -666,10 +665,9 @@ def train_critic(
             takes a tenth of the victim's own unit, ``Linf(0.1, scale="victim")``.
         settings: dictionaries of arguments of :class:`~adv_wrappers.training.critic.CriticSettings`; ``CRITIC_GRID``
             holds the papers' 30.
-        episodes, attack_steps, seed: as for :func:`scan_critics`.
+        episodes, attack_steps, seed, progress: as for :func:`scan_critics`.
         out: a folder for the strongest critic; each critic gets a folder in it, as do the reports ``chosen`` and
             ``scored``. The same call resumes an interrupted one.
-        progress: called as ``progress(steps done, steps)``, summed over all trainings.
         **training: arguments of :class:`~adv_wrappers.training.critic.CriticSettings`, such as ``steps``, for every
             critic.
 
@@ -689,21 +687,13 @@ def train_critic(
     environment = Environment.of(env, victim, env_kwargs, make)
     if settings is None:
         settings = [{}] if _ONE_SETTING & {*training} else SMALL
-    total = sum(one.steps for one in check_critic_settings(settings, training))
     if len(settings) == 1:
         one = CriticSettings.of({"seed": seed}, training, *settings)
         return CriticTraining(victim, environment, one, out).run(progress)
     if out is not None:
         check_scan_folder(out)
-    steps_done = dict.fromkeys(map(setting_text, settings), 0)
-
-    def report(name: str, done: int, _: int) -> None:
-        if name in steps_done and progress is not None:  # else it is an evaluation
-            steps_done[name] = done
-            progress(sum(steps_done.values()), total)
-
     how: Any = {"within": within, "episodes": episodes, "attack_steps": attack_steps, "seed": seed, **training}
-    scan = scan_critics(victim, environment, settings=settings, out=out, progress=report, **how)
+    scan = scan_critics(victim, environment, settings=settings, out=out, progress=progress, **how)
     return scan.recorded() if out is None else scan.save(out)
 
 
@@ -750,7 +740,8 @@ def scan_critics(
         seed: seeds training, choosing and scoring, which share no episode.
         out: a folder for one folder a critic and for the reports ``chosen`` and ``scored``; the same call resumes an
             interrupted scan.
-        progress: called as ``progress(setting or threat, done, total)``.
+        progress: called as ``progress(setting or threat, done, total)``, where a single critic is trained with
+            ``"robust-sarsa critic"``.
         **training: as for :func:`train_critic`; a setting's own take precedence.
 
     Raises:
@@ -772,10 +763,7 @@ def scan_critics(
         one = CriticSettings.of({"seed": 3 * seed}, training, setting)
         trainings[setting_text(setting)] = CriticTraining(victim, environment, one, folder)
     attack.check(*environment.spaces_for(victim))
-    critics = [
-        training_run.run(None if progress is None else functools.partial(progress, name))
-        for name, training_run in trainings.items()
-    ]
+    critics = [training_run.run(progress, name) for name, training_run in trainings.items()]
     attacks = [replace(attack, how=RobustSarsa(victim, critic=critic, steps=how.steps)) for critic in critics]
 
     def evaluate_on(threats: list[ThreatModel], part: int, name: str) -> Report:

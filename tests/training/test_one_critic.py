@@ -283,7 +283,7 @@ def test_an_interrupted_training_goes_on(tmp_path, monkeypatch):
     how = {"steps": 600, "num_envs": 4, "lr": 3e-3, "out": tmp_path}
     received = []
 
-    def stop(done, steps):
+    def stop(_, done, steps):
         received.append((done, steps))
         if len(received) == 2:
             raise Stopped
@@ -295,7 +295,7 @@ def test_an_interrupted_training_goes_on(tmp_path, monkeypatch):
     assert (tmp_path / "checkpoint-512").exists() and len(partial.card["losses"]) == 2
     with pytest.raises(ValueRangeError, match="another training, with training"):
         one_critic(toy_victim(), Toy, **{**how, "eps": 0.3})
-    finished = one_critic(toy_victim(), Toy, **how, progress=lambda *_: received.append(_))
+    finished = one_critic(toy_victim(), Toy, **how, progress=lambda _, *at: received.append(at))
     assert received[2:] == [(600, 600)] and not [*tmp_path.glob("checkpoint-*")]
     assert finished.card["losses"][:2] == partial.card["losses"]
     x, act = randn(50, 2), randn(50, 1)
