@@ -44,7 +44,7 @@ from adv_wrappers.training.folder import (
     write_tensors,
 )
 from adv_wrappers.training.networks import check_vectors, tanh_mlp
-from adv_wrappers.training.transitions import ContinuingEpisodes
+from adv_wrappers.training.transitions import ContinuingEpisodes, Trajectories
 from adv_wrappers.utils.checks import check_names
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.limits import (
@@ -128,26 +128,19 @@ def exploring_victim(victim: Victim, noise: float) -> Victim:
     return other
 
 
-@dataclass
-class Transitions:
-    """Transitions of N environments, arrays ``[T, N, ...]``.
+@dataclass(frozen=True)
+class Transitions(Trajectories):
+    """Trajectories of a victim, in the types of its environment, and what Sarsa learns beside them.
 
     Attributes:
-        obs, act, reward: observations, the actions taken there, and the rewards.
-        next_obs, next_act: the next observation of the same episode, and the victim's action there; for an episode that
-            was truncated, the action that it would have taken, for one that terminated, zeros.
-        ended: bool, whether the episode terminated: no value follows.
-        over: bool, whether it terminated or was truncated.
+        next_act: the victim's action at the next observation; for an episode that was truncated, the action that it
+            would have taken, for one that terminated, zeros.
+        ended: bool ``[T, N]``, whether the episode terminated: no value follows.
         returns: returns of the episodes that were finished.
     """
 
-    obs: Array
-    act: Array
-    reward: Array
-    next_obs: Array
     next_act: Array
     ended: Array
-    over: Array
     returns: list[float]
 
 
@@ -174,27 +167,21 @@ class TransitionCollector:
         Raises:
             ValueRangeError: for observations or rewards that are not finite.
         """
-        shape, space = (steps, len(self.score)), self.venv.single_action_space
-        seen, acted = self.episodes.obs.shape[1:], space.shape or ()
-        obs, act, reward, after, then = (np.zeros((*shape, *size)) for size in (seen, acted, (), seen, acted))
-        taken = Transitions(obs, act, reward, after, then, np.zeros(shape, bool), np.zeros(shape, bool), [])
-        for t in range(steps):
-            before, act = self.episodes.obs, self.runner.act(self.episodes.obs)
-            if t:
-                went_on = ~taken.over[t - 1]
-                taken.next_act[t - 1][went_on] = act[went_on]
-            obs, reward, ended, over = self.episodes.step(act)
-            if not np.isfinite(reward).all():
-                raise ValueRangeError(f"the environment handed out a reward that is not finite: {reward}")
-            taken.obs[t], taken.act[t], taken.reward[t] = before, act, reward
-            taken.next_obs[t], taken.ended[t], taken.over[t] = obs, ended, over
+        played, next_act, returns = list[tuple[Array, ...]](), list[Array](), list[float]()
+        for step in self.episodes.play(steps, self.runner.act):
+            _, act, _, reward, ended, over = step
+            if played:
+                going = ~played[-1][-1]
+                next_act[-1][going] = act[going]
+            played.append(step)
+            next_act.append(np.zeros_like(act))
+            self._write_next_actions(next_act[-1], over & ~ended)
             self.score += reward
-            self._write_next_actions(taken.next_act[t], over & ~ended)
-            taken.returns += self.score[over].tolist()
+            returns += self.score[over].tolist()
             self.score[over] = 0.0
-            self.episodes.begin(over)
-        self._write_next_actions(taken.next_act[-1], ~taken.over[-1])
-        return taken
+        self._write_next_actions(next_act[-1], ~over)
+        obs, act, after, reward, ended, over = map(np.stack, zip(*played, strict=True))
+        return Transitions(obs, act, after, reward, over, np.stack(next_act), ended, returns)
 
     def _write_next_actions(self, into: Array, mask: Array) -> None:
         """Write the actions that the rows of ``mask`` would take now; ``act`` will draw the same."""

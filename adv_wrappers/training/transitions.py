@@ -34,7 +34,7 @@ from adv_wrappers.wrappers.layer import AnyVectorEnv
 
 @dataclass(frozen=True)
 class Trajectories:
-    """What N environments returned over T steps, arrays ``[T, N, ...]`` in float32; ``over`` ends an episode.
+    """What N environments returned over T steps, arrays ``[T, N, ...]``; ``over`` ends an episode.
 
     Attributes:
         obs, act: observations ``[T, N, n]``, and the actions ``[T, N, k]`` that the environments received there, those
@@ -161,7 +161,7 @@ def collect(
     noise: float = 0.0,
     progress: Callable[[int], None] | None = None,
 ) -> Trajectories:
-    """Play ``steps`` steps in each of ``rows`` environments, whose actions are a Box of one dimension or Discrete.
+    """Play ``steps`` steps in each of ``rows`` environments, in float32. Actions are a Box ``[k]`` or Discrete.
 
     Args:
         make_envs: makes as many environments side by side, in DISABLED autoreset mode.
@@ -186,16 +186,13 @@ def collect(
         whole = (steps, rows)
         seen, acted, then, reward = (np.zeros((*whole, *size), np.float32) for size in ((n,), (k,), (n,), ()))
         found = Trajectories(seen, acted, then, reward, np.zeros(whole, bool))
-        for t in range(steps):
-            before = episodes.obs
-            act = actions.drawn() if runner is None else actions.disturbed(runner.act(before))
-            found.obs[t], found.act[t] = before, actions.numbers(act)
-            found.next_obs[t], found.reward[t], _, found.over[t] = episodes.step(act)
-            if not (np.isfinite(found.next_obs[t]).all() and np.isfinite(found.reward[t]).all()):
-                raise ValueRangeError(
-                    f"the environment returned what is not finite: {found.next_obs[t]}, rewards {found.reward[t]}"
-                )
-            episodes.begin(found.over[t])
+
+        def choose(obs: Array) -> Array:
+            return actions.drawn() if runner is None else actions.disturbed(runner.act(obs))
+
+        for t, (before, act, after, reward, _, over) in enumerate(episodes.play(steps, choose)):
+            found.obs[t], found.act[t], found.next_obs[t] = before, actions.numbers(act), after
+            found.reward[t], found.over[t] = reward, over
             if progress is not None:
                 progress((t + 1) * rows)
         return found
@@ -224,6 +221,28 @@ class ContinuingEpisodes:
         """Step all rows; returns observations, rewards, which episodes terminated, and which ended in any way."""
         self.obs, reward, ended, cut, _ = self.envs.step(act)
         return self.obs, reward, ended, ended | cut
+
+    def play(self, steps: int, choose: Callable[[Array], Array]) -> Iterator[tuple[Array, ...]]:
+        """Play; new episodes begin once a step was looked at.
+
+        Args:
+            steps: how many, of all rows.
+            choose: the actions at observations.
+
+        Yields:
+            Of every step the observations, the actions there, and what :meth:`step` returns.
+
+        Raises:
+            ValueRangeError: for observations or rewards that are not finite.
+        """
+        for _ in range(steps):
+            before = self.obs
+            act = choose(before)
+            after, reward, ended, over = self.step(act)
+            if not (np.isfinite(after).all() and np.isfinite(reward).all()):
+                raise ValueRangeError(f"the environment returned what is not finite: {after}, rewards {reward}")
+            yield before, act, after, reward, ended, over
+            self.begin(over)
 
     def begin(self, over: Array) -> None:
         """Begin new episodes in the rows of ``over``, bool ``[N]``."""
