@@ -43,7 +43,7 @@ from adv_wrappers.training.folder import (
     read_tensors,
     write_tensors,
 )
-from adv_wrappers.training.networks import check_vectors, tanh_mlp
+from adv_wrappers.training.networks import check_vectors, descend, tanh_mlp
 from adv_wrappers.training.transitions import ContinuingEpisodes, Trajectories
 from adv_wrappers.utils.checks import check_names
 from adv_wrappers.utils.files import holding
@@ -327,8 +327,6 @@ class SarsaLearner:
         pieces = order.tensor_split(max(min(count, len(x) // 2), 1))
         for i, rows in enumerate(pieces):
             share = done + part * i / len(pieces)
-            for group in self.adam.param_groups:
-                group["lr"] = self.how.lr * max(0.0, min(1.0, 3 * (1 - share)))  # the last round may overshoot
             q = self.net(x[rows]).squeeze(-1)
             if self.how.successor == "shuffled":
                 # the released code shuffles first: what stands next in the batch is a state of some other time
@@ -341,13 +339,10 @@ class SarsaLearner:
             grown = min(max(3 * share - 1, 0.0), 1.0)
             penalty = self._penalty(x[rows], q, grown) if self.how.robust and grown > 0 else None
             total = loss if penalty is None else loss + self.how.weight * penalty
-            self.adam.zero_grad()
-            total.backward()
-            self.adam.step()
+            rate = self.how.lr * max(0.0, min(1.0, 3 * (1 - share)))  # the last round may overshoot
+            descend(self.adam, total, rate, f"the critic diverged (loss {loss:g}): try a smaller lr")
             losses.append((loss.detach(), torch.zeros_like(loss) if penalty is None else penalty.detach()))
         td, smooth = (float(torch.stack(part).mean()) for part in zip(*losses, strict=True))
-        if not np.isfinite(td + smooth):
-            raise ValueRangeError(f"the critic diverged (loss {td}, robustness term {smooth}): try a smaller lr")
         return td, smooth
 
     def _penalty(self, x: Tensor, q: Tensor, grown: float) -> Tensor:

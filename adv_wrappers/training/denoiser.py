@@ -37,7 +37,7 @@ from adv_wrappers.networks.card import Section
 from adv_wrappers.registry import MOST_HIDDEN
 from adv_wrappers.training.dynamics_model import HELD_OUT, LEAST_STEPS
 from adv_wrappers.training.folder import TrainingFolder
-from adv_wrappers.training.networks import check_vectors, cosine_rate, mean_and_std, relu_mlp
+from adv_wrappers.training.networks import check_vectors, cosine_rate, descend, mean_and_std, relu_mlp
 from adv_wrappers.training.transitions import Trajectories, kept_or_played
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
@@ -201,17 +201,11 @@ def _fit(
     optimizer = torch.optim.Adam(net.net.parameters(), lr=lr)
     draw = torch.Generator().manual_seed(int(np.random.SeedSequence((how["seed"], 2)).generate_state(1)[0]))
     for done in range(1, updates + 1):
-        optimizer.param_groups[0]["lr"] = cosine_rate(lr, done - 1, updates)
-        loss = _loss(net, windows, how["batch"], draw)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(net.net.parameters(), 10.0)  # as the paper's code does
-        optimizer.step()
-        if done % 100 == 0 or done == updates:
-            if not math.isfinite(float(loss.detach())):
-                raise ValueRangeError(f"the training left the finite numbers: choose lr below {lr:g}")
-            if progress is not None:
-                progress("training", done, updates)
+        rate, loss = cosine_rate(lr, done - 1, updates), _loss(net, windows, how["batch"], draw)
+        failed = f"the training of the denoiser left the finite numbers: choose lr below {rate:g}"
+        descend(optimizer, loss, rate, failed, clip=10.0)  # as the paper's code does
+        if (done % 100 == 0 or done == updates) and progress is not None:
+            progress("training", done, updates)
     return net
 
 

@@ -27,7 +27,7 @@ from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.networks.card import Section
 from adv_wrappers.registry import MOST_HIDDEN
 from adv_wrappers.training.folder import TrainingFolder, read_tensors, write_tensors
-from adv_wrappers.training.networks import check_vectors, cosine_rate, mean_and_std, relu_mlp
+from adv_wrappers.training.networks import check_vectors, cosine_rate, descend, mean_and_std, relu_mlp
 from adv_wrappers.training.transitions import Trajectories, kept_or_played, recorded_trajectories
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
@@ -233,13 +233,10 @@ def _descend(
     for epoch in range(len(folder.record), epochs):
         order = torch.from_numpy(np.random.default_rng((how["seed"], 3, epoch)).permutation(len(x)))
         for i, rows in enumerate(order[: each * batch].split(batch)):
-            rate = optimizer.param_groups[0]["lr"] = cosine_rate(lr, epoch + i / each, epochs)
-            loss = (net(x[rows]) - y[rows]).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        if not math.isfinite(float(loss.detach())):
-            raise ValueRangeError(f"the training of the model left the finite numbers: choose lr below {rate:g}")
+            rate, loss = cosine_rate(lr, epoch + i / each, epochs), (net(x[rows]) - y[rows]).square().mean()
+            descend(
+                optimizer, loss, rate, f"the training of the model left the finite numbers: choose lr below {rate:g}"
+            )
         checkpoint = folder.begin_checkpoint(epoch + 1)
         if checkpoint is not None:
             write_tensors(checkpoint, {"network": net.state_dict(), "optimizer": optimizer.state_dict()})

@@ -38,7 +38,7 @@ from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.training.folder import STATE, TrainingFolder, described
-from adv_wrappers.training.networks import tanh_mlp
+from adv_wrappers.training.networks import descend, tanh_mlp
 from adv_wrappers.training.transitions import ContinuingEpisodes
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.limits import (
@@ -152,16 +152,11 @@ def _train(net: nn.Sequential, inputs: Tensor, loss_of: _Loss, epochs: int, draw
     adam = torch.optim.Adam(net.parameters(), _RATE)
     batch = min(max(len(inputs) // 80, 32), 256)
     steps, done = epochs * math.ceil(len(inputs) / batch), 0
+    failed = "the training of the surrogate diverged: are the observations or actions very large?"
     for _ in range(epochs):
         for rows in torch.randperm(len(inputs), generator=draws).split(batch):
-            adam.param_groups[0]["lr"] = _RATE * (1 - done / steps)
-            loss = loss_of(rows)
-            adam.zero_grad()
-            loss.backward()
-            adam.step()
+            descend(adam, loss_of(rows), _RATE * (1 - done / steps), failed)
             done += 1
-    if not all(bool(p.isfinite().all()) for p in net.parameters()):
-        raise ValueRangeError("the training of the surrogate diverged: are the observations or actions very large?")
 
 
 @torch.no_grad()

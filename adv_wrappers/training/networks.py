@@ -1,4 +1,4 @@
-"""What trainings of networks on vectors share: layers in a row from draws of their own, statistics, learning rates."""
+"""What trainings of networks on vectors share: layers in a row from draws of their own, statistics, steps of Adam."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.errors import VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.victim import Victim
 
 
@@ -70,6 +70,30 @@ def mean_and_std(values: Tensor) -> tuple[Tensor, Tensor]:
     std = values.double().std(0)
     std = torch.where(std > 1e-8, std, torch.ones_like(std))
     return values.double().mean(0).float(), std.float()
+
+
+def descend(adam: torch.optim.Adam, loss: Tensor, rate: float, failed: str, clip: float | None = None) -> None:
+    """One step of Adam.
+
+    Args:
+        adam: the optimizer.
+        loss: what is minimised.
+        rate: the learning rate.
+        failed: what a loss that is not finite means, for the error.
+        clip: largest norm of all gradients together, or None.
+
+    Raises:
+        ValueRangeError: for a loss that is not finite.
+    """
+    if not loss.isfinite():
+        raise ValueRangeError(failed)
+    (group,) = adam.param_groups
+    group["lr"] = rate
+    adam.zero_grad()
+    loss.backward()
+    if clip is not None:
+        nn.utils.clip_grad_norm_(group["params"], clip)
+    adam.step()
 
 
 def cosine_rate(first: float, done: float, whole: float) -> float:
