@@ -333,7 +333,7 @@ def test_resilience_prints_table_6_and_draws(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "resilience of zoo:cartpole-dqn on CartPole-v1, 2 episodes" in done.output and "(transfer)" in done.output
     assert "max. regret" in done.output and "return + cost" in done.output and "\x1b" not in done.output
-    names = ["adversary", "histogram.png", "resilience.json", "state.json", "training.csv", "training.png"]
+    names = ["adversary", "histogram.png", "resilience.json", "state.json", "training.png"]
     assert sorted(path.name for path in out.iterdir()) == names
     assert all((out / name).read_bytes()[1:4] == b"PNG" for name in names if name.endswith(".png"))
     with pytest.MonkeyPatch.context() as patch:

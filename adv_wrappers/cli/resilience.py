@@ -109,7 +109,7 @@ def _run(
     pictures = out / "training.png", out / "histogram.png"
     found.plot_training(pictures[0])
     found.plot_histogram(pictures[1])
-    files = [out / f"{found.kind}.json", out / "training.csv", *pictures]
+    files = [out / f"{found.kind}.json", *pictures]
     if profile is not None:
         exact = resilience_profile(
             agent,

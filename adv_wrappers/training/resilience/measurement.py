@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
@@ -32,8 +31,6 @@ from adv_wrappers.environments.environment import EnvFactory, Environment
 from adv_wrappers.environments.replay import record_for_replay
 from adv_wrappers.environments.snapshot import check_repeats
 from adv_wrappers.errors import (
-    CardError,
-    OutputError,
     ThreatError,
     ValueRangeError,
     VictimError,
@@ -63,92 +60,10 @@ from adv_wrappers.training.folder import (
 )
 from adv_wrappers.training.hyperparameters import timing_settings
 from adv_wrappers.training.resilience.result import AttackedEpisodes, Resilience, Robustness, TransferRow
-from adv_wrappers.utils.files import write
-from adv_wrappers.utils.reading import decoding, read_json
+from adv_wrappers.utils.reading import read_json
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The episodes of a training, one line each, in a file that survives an interruption.
-#
-# A training resumes from its last checkpoint: episodes that ended after it are played again, so their lines are
-# dropped.
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-HEADER = "steps,return,perturbations,length"
-
-
-class TrainingEpisode(NamedTuple):
-    """One episode of a training.
-
-    Attributes:
-        steps: environment steps of the training when it ended, all environments together.
-        victim_return: what the victim earned.
-        perturbations: the number of steps at which it was attacked.
-        length: the number of its steps.
-    """
-
-    steps: int
-    victim_return: float
-    perturbations: int
-    length: int
-
-
-class EpisodeLog:
-    """The episodes of a training, in memory and, with a path, in a CSV file, to which each is added as it ends.
-
-    Args:
-        path: the file, or None.
-        steps: what a training resumes from: later episodes in the file are dropped.
-
-    Attributes:
-        rows: the episodes, oldest first.
-
-    Raises:
-        CardError: for a file that is no such log.
-    """
-
-    def __init__(self, path: Path | None, steps: int) -> None:
-        self.path = path
-        self.rows: list[TrainingEpisode] = []
-        if path is None:
-            return
-        if path.exists():
-            self.rows = [row for row in _read(path) if row.steps <= steps]
-        lines = [HEADER, *(",".join(map(repr, row)) for row in self.rows)]
-        write(path, ("\n".join(lines) + "\n").encode())
-
-    def add(self, row: TrainingEpisode) -> None:
-        """Add an episode.
-
-        Raises:
-            OutputError: where its line cannot be written.
-        """
-        self.rows.append(row)
-        if self.path is None:
-            return
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(",".join(map(repr, row)) + "\n")
-        except OSError as error:
-            raise OutputError(f"cannot write {self.path}: {(error.strerror or str(error)).lower()}") from error
-
-
-def _read(path: Path) -> list[TrainingEpisode]:
-    """The rows of a file; a last line that was being written when its process ended is dropped."""
-    with decoding(path):
-        text = path.read_text(encoding="utf-8")
-        header, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]
-        if header != HEADER:
-            raise CardError(f"expected the columns {HEADER}, got {header!r:.80}")
-        rows = []
-        for line in lines:
-            steps, victim_return, perturbations, length = line.split(",")
-            rows.append(TrainingEpisode(int(steps), float(victim_return), int(perturbations), int(length)))
-        return rows
-
 
 HARD = 10.0  # beyond a hard budget a perturbation costs, in training, this many budgets, or r_max by this if more
 _TAKEN = {*inspect.signature(train_adversary).parameters}  # arguments that are no settings of the algorithm
@@ -370,15 +285,20 @@ class Measurement:
         before: dict[str, Any] = {"steps": 0, "seconds": 0.0}
         if folder is not None and (folder / STATE).exists():
             before = (read_record(folder) or [before])[-1]
-        log = EpisodeLog(None if out is None else out / "training.csv", before["steps"])
-
-        def on_episode(steps: int, victim_return: float, perturbations: int, length: int) -> None:
-            log.add(TrainingEpisode(steps, victim_return, perturbations, length))
-
+        known = self.folder.result.get("training", {})
+        columns = (known.get(name, ()) for name in ("steps", "returns", "perturbations", "lengths"))
+        # those that ended after the last checkpoint are played again
+        episodes = [episode for episode in zip(*columns, strict=True) if episode[0] <= before["steps"]]
         reached = [int(before["steps"])]
+
+        def trained() -> dict[str, Any]:
+            steps, returns, perturbations, lengths = np.array(episodes, np.float64).reshape(-1, 4).T
+            found = self._episodes(reward, r_max, returns, perturbations, lengths)
+            return {**found.to_dict(), "steps": steps.astype(int).tolist()}
 
         def progress(done: int, _: float) -> None:
             reached.append(done)
+            self.folder.save_result(training=trained())
             self._show("training", min(done, self.steps), self.steps)
 
         self._show("training", min(before["steps"], self.steps), self.steps)
@@ -386,20 +306,14 @@ class Measurement:
         budget = adversary_budget(actor, self.victim, None, None, self.within)
         score = AdversaryScore(self.victim, actor, budget, self.when, self.asked["observe"])
         task = AdversaryTask(self.environment, score, reward, True)
-        adversary = train_director(task, self.training, folder, progress, on_episode)
-        found: dict[str, Any] = {name: [getattr(row, name) for row in log.rows] for name in TrainingEpisode._fields}
-        episodes = self._episodes(reward, r_max, found["victim_return"], found["perturbations"], found["length"])
+        adversary = train_director(task, self.training, folder, progress, lambda *episode: episodes.append(episode))
         if self.hard:
             adversary = replace(adversary, when=self.timing)
             if folder is not None:
                 card = read_json(folder / "card.json")
                 adversary = adversary.save(folder, self.within, card["training"])
         seconds = before["seconds"] + time.process_time() - started
-        return adversary, {
-            "training": {**episodes.to_dict(), "steps": found["steps"]},
-            "steps": reached[-1],
-            "seconds": seconds,
-        }
+        return adversary, {"training": trained(), "steps": reached[-1], "seconds": seconds}
 
     def _test(
         self, what: str, victim: Victim, adversary: Learned, reward: PerturbationCost, r_max: float

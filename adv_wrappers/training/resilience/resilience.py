@@ -121,8 +121,8 @@ def resilience(
         observe: what the adversary observes; None takes ``"state+action"``, for images ``"state"``. As for
             :class:`adv_wrappers.AdversaryEnv`; the first is the paper's augmented state.
         out: a folder for results and figures; the same call goes on where it stopped. It gets the result
-            (``resilience.json``), the training's episodes (``training.csv``) and the adversary (``adversary``). A call
-            returns what is finished; with more ``steps`` it goes on.
+            (``resilience.json``) and the adversary (``adversary``). A call returns what is finished; with more
+            ``steps`` it goes on.
         progress: called as ``progress(what, done, of how many)``.
         device, tensorboard: as for :func:`adv_wrappers.train_adversary`.
         **settings: settings of the algorithm, instead of the defaults.
