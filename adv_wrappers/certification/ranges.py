@@ -57,7 +57,7 @@ from adv_wrappers.utils.limits import (
 )
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.precision import full_precision
-from adv_wrappers.utils.reading import decoding, read_result
+from adv_wrappers.utils.reading import check_same, decoding, read_result
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.action_bounds import Method
 from adv_wrappers.wrappers.layer import as_float
@@ -474,12 +474,9 @@ def _read(folder: Path, settings: Mapping[str, Any]) -> dict[float, CertifiedRan
         return {}
     data = read_result(path)
     with decoding(path, ValueRangeError):
-        theirs = data["settings"]
+        theirs = dict(data["settings"])
         ranges = [CertifiedRange.from_dict(one) for one in data["ranges"]]
-    apart = sorted(key for key in {*theirs, *settings} if theirs.get(key) != settings.get(key))
-    if apart:
-        said = ", ".join(f"{key} {theirs.get(key)!r:.60} and not {settings.get(key)!r:.60}" for key in apart)
-        raise ValueRangeError(f"{folder} holds certified ranges with {said}: give another folder, or what it has")
+    check_same(folder, theirs, settings, "call's certified ranges")
     return {one.eps: one for one in ranges}
 
 

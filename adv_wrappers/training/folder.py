@@ -11,7 +11,7 @@ import dataclasses
 import json
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -30,12 +30,11 @@ from adv_wrappers.networks.card import Section, role_of
 from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.utils.files import make_folder, rename_file, write, write_json
 from adv_wrappers.utils.limits import MOST_SEED
-from adv_wrappers.utils.reading import decoding, read_json
+from adv_wrappers.utils.reading import PLAIN, check_same, decoding, flat, read_json
 from adv_wrappers.victims.saved_networks import SavedNetwork
 from adv_wrappers.victims.victim import Victim
 
 Saved = TypeVar("Saved", bound=SavedNetwork[Any])
-SHOWN = 4  # differences that an error names
 _FORMAT = 1  # of state.json
 STATE, TENSORS = "state.json", "state.safetensors"
 _CARD = ("weights.safetensors", "card.json")  # the card last: it has the hash of the weights
@@ -51,31 +50,11 @@ _WORDS: dict[TrainingKind, str] = {
     "resilience": "measurement of resilience",
     "robustness": "measurement of robustness",
 }
-_PLAIN = (bool, int, float, str, type(None))
 
 
 def later_seed(seed: int, steps: int) -> int:
     """The seed of a training that is resumed after so many steps: other draws and episodes than at the beginning."""
     return (seed + steps) % (MOST_SEED + 1)
-
-
-def check_same(
-    folder: Path, found: Mapping[str, object], expected: Mapping[str, object], what: str = "training"
-) -> None:
-    """Raise :class:`ValueRangeError`, naming what differs, unless two descriptions are equal as JSON.
-
-    Args:
-        folder: where the first was found.
-        found: the description in the folder.
-        expected: the description of the present call.
-        what: what is described, for the message.
-    """
-    theirs, own = (dict(_leaves("", json.loads(json.dumps(part)))) for part in (found, expected))
-    apart = sorted(key for key in {*theirs, *own} if theirs.get(key) != own.get(key))
-    if apart:
-        said = ", ".join(f"{key} {theirs.get(key)!r:.60} and not {own.get(key)!r:.60}" for key in apart[:SHOWN])
-        said += f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else ""
-        raise ValueRangeError(f"{folder} holds another {what}, with {said}: give another folder, or what it has")
 
 
 def described_victim(victim: Victim) -> dict[str, str | None]:
@@ -143,15 +122,15 @@ def as_json(about: Mapping[str, object]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         refused = [
             name
-            for name, value in _leaves("", about)
-            if not isinstance(value, (*_PLAIN, list, tuple)) or (isinstance(value, float) and not np.isfinite(value))
+            for name, value in flat("", about)
+            if not isinstance(value, (*PLAIN, list, tuple)) or (isinstance(value, float) and not np.isfinite(value))
         ]
         raise ValueRangeError(f"a folder keeps what JSON can hold, not {', '.join(refused)}: {error}") from error
 
 
 def describe_settings(value: Any) -> Any:
     """Settings in JSON: values as such, classes and functions by their names, others by the names of their classes."""
-    if isinstance(value, _PLAIN):
+    if isinstance(value, PLAIN):
         return value
     if isinstance(value, Value):
         return value.to_dict()
@@ -172,14 +151,6 @@ def read_record(folder: Path) -> list[Info]:
         CardError: for a folder without a training.
     """
     return list(_read_state(folder / STATE)["record"])
-
-
-def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(tree, dict) and all(isinstance(key, _PLAIN) for key in tree):
-        for key, value in tree.items():
-            yield from _leaves(f"{name}.{key}".lstrip("."), value)
-    else:
-        yield name, tree
 
 
 def _read_state(path: Path) -> Info:

@@ -126,6 +126,38 @@ def read_result(path: str | Path) -> dict[str, Any]:
     return read_json(path, _RESULT, ValueRangeError)
 
 
+PLAIN = (bool, int, float, str, type(None))  # what JSON takes as it is
+SHOWN = 4  # differences that an error names
+
+
+def check_same(
+    folder: Path, found: Mapping[str, object], expected: Mapping[str, object], what: str = "training"
+) -> None:
+    """Raise :class:`ValueRangeError`, naming what differs, unless a folder holds what the same call has left there.
+
+    Args:
+        folder: where the first was found.
+        found: the description of the call in the folder.
+        expected: the description of the present call, which is compared as JSON.
+        what: what is described, for the message.
+    """
+    theirs, own = (dict(flat("", json.loads(json.dumps(part)))) for part in (found, expected))
+    apart = sorted(key for key in {*theirs, *own} if theirs.get(key) != own.get(key))
+    if apart:
+        said = ", ".join(f"{key} {theirs.get(key)!r:.60} and not {own.get(key)!r:.60}" for key in apart[:SHOWN])
+        said += f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else ""
+        raise ValueRangeError(f"{folder} holds another {what}, with {said}: give another folder, or what it has")
+
+
+def flat(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
+    """The values of dictionaries in dictionaries, each with the keys that lead to it."""
+    if isinstance(tree, dict) and all(isinstance(key, PLAIN) for key in tree):
+        for key, value in tree.items():
+            yield from flat(f"{name}.{key}".lstrip("."), value)
+    else:
+        yield name, tree
+
+
 _expected = functools.cache(Expected)
 _hints = functools.cache(functools.partial(get_type_hints, include_extras=True))
 

@@ -96,7 +96,7 @@ def test_it_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert len(certified) == 1 and one.ranges[0].attacks
     both = cartpole((0.05, 0.02), out=tmp_path, **few, attacks=["noise"])
     assert len(certified) == 2 and [*both.ranges[1].attacks] == ["min-best", "beam", "noise"]
-    with pytest.raises(ValueRangeError, match="holds certified ranges with episodes 1 and not 3"):
+    with pytest.raises(ValueRangeError, match="holds another call's certified ranges, with episodes 1 and not 3"):
         cartpole((0.02,), out=tmp_path, **{**few, "episodes": 3})
     (tmp_path / "ranges.json").write_text("{}")
     with pytest.raises(ValueRangeError, match="cannot read"):

@@ -21,7 +21,6 @@ from adv_wrappers.training import folder as folder_module
 from adv_wrappers.training.agent import AdversarySpec
 from adv_wrappers.training.folder import (
     TrainingFolder,
-    check_same,
     described,
     described_victim,
     functions_of,
@@ -29,6 +28,7 @@ from adv_wrappers.training.folder import (
     warn_of_unknown,
     write_tensors,
 )
+from adv_wrappers.utils.reading import check_same
 from tests.evaluation.agents import balancing, short
 from tests.every_case import every_case
 

@@ -39,7 +39,6 @@ import functools
 import hashlib
 import io
 import itertools
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -76,7 +75,7 @@ from adv_wrappers.utils.files import holding, write, write_json
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.limits import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.utils.pace import Progress
-from adv_wrappers.utils.reading import decoding, read_result
+from adv_wrappers.utils.reading import check_same, decoding, read_result
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.action_bounds import possible_actions
@@ -927,8 +926,8 @@ def _known(folder: Path, settings: dict[str, Any], threat: ThreatModel) -> Found
     """What a folder holds of the same search, under the budget of ``threat``, or None."""
     with contextlib.suppress(AdvWrappersError), decoding(folder):
         about = read_result(folder / BEAM_FILE)
-        if about["settings"] == json.loads(json.dumps(settings)):
-            how = RecordedPerturbations(file=str(folder / _RECORD))
-            figures = (np.array(about[name]) for name in ("returns", "perturbed", "nodes"))
-            return FoundPerturbations(replace(threat, how=how), tuple(about["seeds"]), *figures)
+        check_same(folder, about["settings"], settings)
+        how = RecordedPerturbations(file=str(folder / _RECORD))
+        figures = (np.array(about[name]) for name in ("returns", "perturbed", "nodes"))
+        return FoundPerturbations(replace(threat, how=how), tuple(about["seeds"]), *figures)
     return None
