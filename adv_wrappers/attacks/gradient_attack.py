@@ -153,8 +153,7 @@ class GradientAttack(VictimAttack):
         """
         if self.restarts != 1 or self.keep != "last" or x is not context.x:
             return False
-        victim = self.victim
-        plain = type(victim).gradient is Victim.gradient and not victim.compile  # compiled code sets no attributes
+        plain = type(self.victim).gradient is Victim.gradient
         return plain and self.starts_at_truth and self._objective_may_wait
 
     def _first_objective(self, rows: int, bound: VictimView) -> FirstObjective:

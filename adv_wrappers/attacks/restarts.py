@@ -76,21 +76,17 @@ def search(
     blind = copy.copy(bound)
     blind.look = False
     best = BestPoints(objective, bound.victim, lambda y: outputs(blind, y))
-    eager = not getattr(bound.victim, "compile", False)  # compiled code does not set attributes of a loss
-    slope = gradient(bound, last if eager else losses[0])
+    slope = gradient(bound, last)
     other = rearranged(slope, context.x, context) if rearrange else None
     if other is not None:
         layout, slope = other
         context, best.back = context.laid_out(layout), layout.inverse
     starts = RestartPoints(context)
     for i, loss in enumerate(losses):
-        if eager:
-            last.loss = loss
-        elif i:
-            slope = gradient(bound, loss)
+        last.loss = loss
         tracked: Gradient = slope
         if keep == "best":
-            tracked = TrackedGradient(slope, best, last if eager else None, context if first and i == 0 else None)
+            tracked = TrackedGradient(slope, best, last, context if first and i == 0 else None)
         number = i * restarts // len(losses)
         best.offer(run(context, tracked, number, starts(number)), end=True)
     return best.result()
@@ -173,7 +169,7 @@ class TrackedGradient:
     Args:
         gradient: the gradient, in the layout of the ascent.
         best: collects the best points.
-        last: the loss, which has the parameters at a point once the gradient was computed there; None if it has not.
+        last: the loss, which has the parameters at a point once the gradient was computed there.
         first: the context of an ascent from the true point. One step of the full radius along its first gradient is
             offered as well, so that keeping the best is in no row weaker than FGSM.
 
@@ -184,13 +180,13 @@ class TrackedGradient:
 
     value: Tensor
 
-    def __init__(self, gradient: Gradient, best: BestPoints, last: TrackedLoss | None, first: Context | None) -> None:
+    def __init__(self, gradient: Gradient, best: BestPoints, last: TrackedLoss, first: Context | None) -> None:
         self.gradient, self.best, self.last, self.first = gradient, best, last, first
         self.overwritable = getattr(gradient, "overwritable", False)
 
     def __call__(self, y: Tensor) -> Tensor:
         g = self.gradient(y)
-        self.value = self.best.offer(y, None if self.last is None else self.last.params)
+        self.value = self.best.offer(y, self.last.params)
         if self.first is not None:
             context, self.first = self.first, None
             self.best.offer(context.ascend(y, g, 1.0))

@@ -192,7 +192,6 @@ class Engine:
             and not applied.look
         )
         able = able and state.last_step is None  # of which a graph knows nothing
-        able = able and not any(getattr(v, "compile", False) for v in applied.victims)  # cannot be watched
         record = cuda_graphs.recorder_for(applied.device) if able and applied.device is not None else None
         state.graphs = None if record is None else cuda_graphs.GraphCache(record, self.threat.label, applied.victims)
         if state.graphs is not None and before is not None and not another:

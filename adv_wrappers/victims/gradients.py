@@ -1,11 +1,7 @@
-"""The gradient of a loss with respect to a victim's observation: written out, by autograd, or by compiled code.
+"""The gradient of a loss with respect to a victim's observation: written out, or by autograd.
 
 Where the victim's network is a graph of known layers, its gradient is written out
-(:mod:`adv_wrappers.networks.input_gradient`); anything else is differentiated by autograd. A victim
-that was made with ``compile=True`` is differentiated by ``torch.compile``: what is compiled is the gradient, not the
-network, since that a forward and a backward pass become one piece of code is where small networks gain.
-It takes a C++ compiler on a processor, Triton on a GPU; without one, or where tracing
-fails, a warning is given once and the gradient is computed as usual.
+(:mod:`adv_wrappers.networks.input_gradient`); anything else is differentiated by autograd.
 
 Inside ``torch.autocast`` networks are differentiated by autograd, in the dtype that autocast chooses; losses, steps and
 projections are computed in the victim's own.
@@ -13,7 +9,6 @@ projections are computed in the victim's own.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +19,6 @@ from adv_wrappers.errors import VictimError
 
 Loss = Callable[[Tensor], Tensor]
 Gradient = Callable[[Tensor], Tensor]
-CompiledGradient = Callable[[Tensor, Loss], Tensor]
 Fill = Callable[[Tensor], object]  # what an attack perturbs to a whole observation
 _INSTEAD = "attack it by its scores alone with square, or by its decisions alone with hop-skip-jump"
 
@@ -54,17 +48,12 @@ def gradient(victim: Any, loss: Loss, state: object, fill: Fill | None) -> Calla
     def params(x: Tensor) -> Tensor:
         return victim.params(x if fill is None else fill(x), state)  # type: ignore[no-any-return]
 
-    differentiate = by_autograd(
+    return by_autograd(
         params,
         loss,
         "the victim's output carries no gradient to the observation: its module must not detach, run under "
         f"no_grad, or choose actions itself; {_INSTEAD}",
     )
-
-    # a loss that is a function of its own would be compiled anew at every attack
-    if victim.compile and fill is None and state is None and not cast and hasattr(loss, "gradient"):
-        return compiled(victim, loss, differentiate)
-    return differentiate
 
 
 def by_autograd(outputs: Callable[[Tensor], Tensor], loss: Loss, without: str) -> Gradient:
@@ -104,28 +93,3 @@ def output_gradient(loss: Loss) -> Gradient:
             return torch.autograd.grad(loss(params).sum(), params)[0]
 
     return getattr(loss, "gradient", None) or differentiate
-
-
-def compiled(victim: Any, loss: Loss, plain: Gradient) -> Gradient:
-    """``x -> d loss(params(x)).sum() / dx`` by the victim's compiled function; ``plain`` is what it falls back to."""
-    if "_compiled" not in vars(victim):
-        victim._compiled = torch.compile(_gradient_of(victim), fullgraph=True)
-
-    def gradient(x: Tensor) -> Tensor:
-        if victim._compiled is None:
-            return plain(x)
-        try:
-            return victim._compiled(x, loss)  # type: ignore[no-any-return]
-        except Exception as error:  # whatever a tracer, a compiler or a linker raises
-            victim._compiled = None
-            warnings.warn(f"{victim!r} is not compiled: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
-            return plain(x)
-
-    return gradient
-
-
-def _gradient_of(victim: Any) -> CompiledGradient:
-    def gradient(x: Tensor, loss: Loss) -> Tensor:
-        return torch.func.grad(lambda y: loss(victim.params(y)).sum())(x)  # type: ignore[no-any-return]
-
-    return gradient

@@ -69,7 +69,6 @@ def from_module(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
     live: bool = False,
-    compile: bool = False,
     ref: str | None = None,
 ) -> ModuleVictim:
     """A victim from a module or function that maps raw observations ``[B, *S]`` to what ``kind`` says.
@@ -105,9 +104,6 @@ def from_module(
             float32 for narrower ones, which a frozen copy is cast to. A function on arrays gets float64 where the space
             has it and the function takes it.
         live: follow the module's weights as they are trained, instead of a frozen copy.
-        compile: compute gradients that are not written out (see
-            :mod:`adv_wrappers.networks.input_gradient`) by ``torch.compile``, where there is a
-            compiler: seconds at the first attack, then faster for small networks.
 
     Raises:
         VictimError: for a module of which a method of its own plays something else than the victim would; if the output
@@ -205,7 +201,7 @@ def from_module(
     victim.net, victim.value_net, victim.critic, victim.robust_sarsa = module, value, critic, robust_sarsa
     victim.start, victim.recurrent, victim.live, victim.clip = initial_state, initial_state is not None, live, clip
     victim.carried = kept and initial_state is not None
-    victim.compile, victim.differentiable = compile, accepts == "gradients"
+    victim.differentiable = accepts == "gradients"
     victim.first, victim.writes, victim.unstable = output.form == "first", output.writes, unstable
     if probable:
         victim.read_probabilities(said)

@@ -29,7 +29,7 @@ from adv_wrappers.victims.distributions import (
     GaussianFamily,
     MultiCategoricalFamily,
 )
-from adv_wrappers.victims.gradients import CompiledGradient, Fill, Loss, gradient
+from adv_wrappers.victims.gradients import Fill, Loss, gradient
 
 OutputKind = Literal["q", "logits", "mean", "gaussian", "distribution"]
 RecurrentState = object  # of a recurrent victim: a tree of tensors that only its networks look into
@@ -87,8 +87,6 @@ class Victim:
     recurrent = False
     differentiable = True
     without_gradient = "it works on numpy arrays, is quantised, detaches or runs under no_grad"  # where it has none
-    compile = False  # whether gradients that are not written out are compiled
-    _compiled: CompiledGradient | None
     card: dict[str, Any] | None = None
     scales: Mapping[str, Tensor] = MappingProxyType({})
     hashed: Sequence[nn.Module] = ()  # what the hashes are made of, where that is not :meth:`modules`
@@ -332,9 +330,6 @@ class Victim:
         """
         hashes = {"fingerprint": self.fingerprint(), "structure": self.structure() if self.is_known else None}
         return {"ref": self.ref, **hashes, "select": self.select}
-
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name != "_compiled"}
 
     def __deepcopy__(self, memo: dict[int, object]) -> Victim:
         return self  # Gymnasium's spec machinery copies arguments; a victim is a frozen value

@@ -260,18 +260,6 @@ def test_every_target_is_tried_up_to_a_number():
         assert (ranks.diff(dim=1) <= 0).all() if by == "margin" else (ranks.diff(dim=1) >= 0).all()
 
 
-def test_victims_that_are_compiled_are_searched_alike():
-    """What compiled code sees is not handed out, so points are looked at by a pass of their own."""
-    for name, kind in (("multi-targeted", "logits"), ("apgd", "q"), ("max-diff", "mean")):
-        how = against(name, kind, restarts=3, keep="best")
-        compiled = actor(rugged(3)) if kind == "mean" else chooser(rugged(3), kind)
-        compiled.compile = True  # a chain is walked in any case
-        expected = how(X, context(X, Linf(0.5)))
-        torch.testing.assert_close(
-            replace(how, victim=compiled)(X, context(X, Linf(0.5))), expected, rtol=0, atol=1e-12
-        )
-
-
 def test_min_value_climbs_down_the_critic():
     weight = randn(1, 4, seed=5)
     value = linear(weight)
