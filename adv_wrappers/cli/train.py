@@ -99,8 +99,7 @@ def train_adversary_(
             out=out,
             reward=None if cost is None else PerturbationCost(cost),
             progress=at_checkpoint,
-            # which would keep forms in one process
-            on_episode=None if form == BOTH and given["workers"] > 1 else at_episode,
+            on_episode=at_episode,
             **given,
         )
     from adv_wrappers.training.adversary import adversary_score  # needs Stable-Baselines3

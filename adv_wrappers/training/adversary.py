@@ -19,7 +19,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from pickle import loads
 from typing import Any
 
 import numpy as np
@@ -60,7 +59,7 @@ from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, 
 from adv_wrappers.training.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.limits import EnvCount, EpisodeCount, TrainingSeed, TrainingSteps, Workers, checked
-from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_env_workers, pickled, warm_pool
+from adv_wrappers.utils.processes import check_env_workers
 from adv_wrappers.utils.reading import decoding, read_json
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
@@ -307,7 +306,7 @@ def train_adversary(
             learns on. With ``form="both"`` each form has its record and state in a folder of its own in this one.
         tensorboard: a folder for SB3's logs. ``adversary/victim_return`` is the victim's mean return at a checkpoint.
         progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``; with ``form="both"``
-            the steps of the second form come after ``steps``, and with several ``workers`` at the end.
+            the steps of the second form come after ``steps``.
         observe: what the adversary observes. It is that of :class:`adv_wrappers.AdversaryEnv`.
         quantize: as for :func:`adv_wrappers.evaluate`.
         reward: as for :class:`adv_wrappers.AdversaryEnv`; None is minus the victim's reward. Where attacks cost
@@ -495,8 +494,6 @@ def _train_forms(
 ) -> Learned:
     """Train one adversary for every form; returns the strongest, and leaves the records of all in ``out``.
 
-    With several ``workers`` the second form is trained in another process, while this one trains the first.
-
     Args:
         tasks: what the adversary of every form is trained for.
         training: how each of them is.
@@ -504,38 +501,16 @@ def _train_forms(
     """
     if out is not None:
         check_chosen_folder(out, "forms", "a training of both forms")
-    first, second = tasks
 
     def report(form: str, done: int, mean: float) -> None:
         if progress is not None:
             progress([*tasks].index(form) * training.steps + min(done, training.steps), mean)
 
-    def train(form: str, how: Training) -> Learned:
+    def train(form: str) -> Learned:
         folder = None if out is None else out / form
-        return train_director(tasks[form], how, folder, partial(report, form), on_episode)
+        return train_director(tasks[form], training, folder, partial(report, form), on_episode)
 
-    if training.workers == 1 or on_episode is not None:
-        return strongest_form({form: train(form, training) for form in tasks}, out)
-    task = tasks[second]
-    task.environment.pickled()
-    pickled("the victim", task.score.victim)
-    pickled("the timing", task.score.when)
-    aside = task, replace(training, workers=1), None if out is None else out / second
-    with warm_pool(ON_DEMAND) as pool:
-        future = pool.submit(call_in_worker, _train_aside, pickled("the training", aside))
-        found = {first: train(first, replace(training, workers=training.workers - 1))}
-        found[second], checked = future.result()
-    for done, mean in checked:
-        report(second, done, mean)
-    return strongest_form(found, out)
-
-
-def _train_aside(data: bytes) -> tuple[Learned, list[tuple[int, float]]]:
-    """Train one form in another process; returns it, with the steps and mean returns of its checkpoints."""
-    task, training, folder = loads(data)
-    checked: list[tuple[int, float]] = []
-    learned = train_director(task, training, folder, lambda done, mean: checked.append((done, mean)), None)
-    return learned, checked
+    return strongest_form({form: train(form) for form in tasks}, out)
 
 
 def _check_learnable(algorithm: str, actor: Actor | Hybrid, victim: Victim) -> None:

@@ -106,14 +106,6 @@ def test_an_adversary_is_the_same_with_two_workers(tmp_path):
     assert resumed == untimed(record_of(tmp_path / "clean")) and resumed[: len(before)] == before
 
 
-@pytest.mark.slow
-def test_both_forms_without_a_folder_are_the_same_with_two_workers():
-    given = ("pa-ad", short, VICTIM, 0.2, 128)
-    one, two = (train_adversary(*given, form="both", workers=workers, **QUICK) for workers in (1, 2))
-    assert one.actor.form == two.actor.form
-    assert one.director.fingerprint_of_weights() == two.director.fingerprint_of_weights()
-
-
 def test_an_agent_is_the_same_with_two_workers(tmp_path):
     """With an adversary that learns, and the greedy worst case."""
     one, two = (
