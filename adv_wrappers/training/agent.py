@@ -7,7 +7,7 @@ open, and here it is:
 
 - The agent begins. A phase of the adversary comes after every ``phase`` steps of the agent and lasts until it has
   ``ratio`` times the agent's steps. Both keep their optimisers and their running episodes.
-- In the agent's phase the adversary draws its actions as it does in its own phase (``sampled``): both learn in one
+- In the agent's phase the adversary draws its actions as it does in its own phase: both learn in one
   game. It is evaluated, and deployed, by its mode.
 - In the adversary's phase the agent acts as it will be used: by its mode, or a sample (``select``).
 - The agent's normaliser sees true observations and changes between its rollouts only, so eps in its units
@@ -470,7 +470,6 @@ def make_adversary(
     agent: AgentTrainer,
     spec: AdversarySpec,
     make_rows: Callable[[], RowsVectorEnv],
-    sampled: bool,
     training: Training,
     checkpoint: Path | None,
 ) -> AdversaryTrainer | None:
@@ -480,7 +479,6 @@ def make_adversary(
         agent: the agent's side.
         spec: what the agent is trained against.
         make_rows: makes the adversary's environments.
-        sampled: whether the adversary explores in the agent's phase.
         training: how the adversary is trained, with all settings of the algorithm.
         checkpoint: as for :func:`make_agent`.
     """
@@ -495,7 +493,7 @@ def make_adversary(
     if checkpoint is not None:
         restore_model(model, *(checkpoint / name for name in ADVERSARY_FILES))
         model.env.seed(later_seed(training.seed, int(model.num_timesteps)))
-    snapshot = DirectorSnapshot(sampled)
+    snapshot = DirectorSnapshot()
     snapshot.update(model)
     deployed = actor.open() if actor.victim is agent.victim else actor
     threat = ThreatModel(actor.on, SnapshotAdversary(actor, snapshot), spec.within, spec.when)
@@ -575,7 +573,6 @@ def train_agent(
     when: Any = None,
     phase: TrainingSteps = 8192,
     ratio: AboveZero = 1.0,
-    sampled: bool = True,
     checks: TrainingSteps = 10,
     episodes: EpisodeCount = 20,
     out: str | Path | None = None,
@@ -631,7 +628,6 @@ def train_agent(
         when: timing of the adversary, such as ``bernoulli(0.5)``; None takes every step.
         phase: the agent's steps between two phases of the adversary (rounded up to whole rollouts).
         ratio: the adversary's steps for each of the agent's.
-        sampled: whether the adversary explores in the agent's phase.
         checks: checkpoints, of which the second half is compared.
         episodes: episodes, clean and again attacked, that each checkpoint is judged by.
         out: a folder for the agent's card; the same call goes on where it stopped. It holds the best agent
@@ -702,7 +698,7 @@ def train_agent(
         "phase": phase,
         "ratio": ratio,
         "select": select,
-        "sampled": sampled,
+        "sampled": True,  # folders of 0.2.0 say whether the adversary explored in the agent's phase
         "victim": None if initial is None else initial.fingerprint(),
         "structure": None if initial is None else initial.structure(),
         "rewards": rewards,
@@ -733,7 +729,7 @@ def train_agent(
             boxes = bounds if hardening.method.bounded else None
             if boxes is not None and scored_under is None and not spec.learns and not bounds.count:
                 scored_under = as_threat("max-diff", within=budget)
-        opponent = make_adversary(agent, spec, make_rows, sampled, opposing, checkpoint)
+        opponent = make_adversary(agent, spec, make_rows, opposing, checkpoint)
         agent.attack(spec.threat, opponent)
         setup = ScoringSetup(played, episodes, training.seed, True, AgentScore(hardening), most)
         scoring = opened.enter_context(Scoring(setup, training.workers))

@@ -92,14 +92,9 @@ def hold_statistics(normal: VecNormalize, fixed: bool) -> None:
 
 
 class DirectorSnapshot:
-    """A copy of the adversary's policy, which chooses its actions while the agent learns.
+    """A copy of the adversary's policy, which draws its actions while the agent learns."""
 
-    Args:
-        sampled: whether actions are drawn, as in the adversary's own phase; else they are the mode.
-    """
-
-    def __init__(self, sampled: bool) -> None:
-        self.sampled = sampled
+    def __init__(self) -> None:
         self.director: Director
         self.log_std: Tensor | None = None
 
@@ -111,8 +106,6 @@ class DirectorSnapshot:
     @torch.no_grad()
     def act(self, x: Tensor, key: Tensor) -> Tensor:
         """The adversary's actions ``[B, *A]`` at true observations ``[B, n]``, drawn with the int64 keys ``[B]``."""
-        if not self.sampled:
-            return self.director(x)  # type: ignore[no-any-return]
         out: Tensor = self.director.net(x.float())
         if self.log_std is None:
             uniform = rng.uniform(key, tuple(out.shape[1:]), out.dtype).clamp(min=1e-20)
