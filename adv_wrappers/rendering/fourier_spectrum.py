@@ -32,6 +32,7 @@ def spectrum(x: Tensor | NDArray[np.generic], layout: str | None = None) -> Tens
         SpaceError: for what are no images.
         ValueRangeError: for values that are not finite.
 
+    >>> from adv_wrappers.rendering.fourier_spectrum import spectrum
     >>> spectrum(np.ones((1, 4, 4)))[0, 2].exp().round()
     tensor([ 1.,  1., 17.,  1.], dtype=torch.float64)
     """
@@ -57,6 +58,7 @@ def power_spectral_density(x: Tensor | NDArray[np.generic], layout: str | None =
     Raises:
         SpaceError, ValueRangeError: as :func:`spectrum`.
 
+    >>> from adv_wrappers.rendering.fourier_spectrum import power_spectral_density
     >>> frequencies, power = power_spectral_density(np.ones((1, 4, 4)))
     >>> frequencies.tolist(), power.tolist()
     ([0.0, 0.25, 0.5], [[16.0, 0.0, 0.0]])

@@ -121,6 +121,7 @@ def entries_that_apply(
             a budget or a model that fits neither, trainings that cannot be.
 
     >>> from adv_wrappers import Linf, load_victim
+    >>> from adv_wrappers.studies import AttackSetting, entries_that_apply
     >>> setting = AttackSetting(load_victim("zoo:cartpole-dqn"), "CartPole-v1", Linf(0.1))
     >>> applying, left_out = entries_that_apply(["min-q", "rotation", "sa-rl"], setting)
     >>> [entry.name for entry in applying], sorted(left_out)
