@@ -17,6 +17,7 @@ from tests.processes import context
 from tests.rigs import RIGS
 
 torch.set_num_threads(1)
+gc.disable()  # until all is collected: it looks through torch and every syntax tree again and again
 # Files of tests are kept in memory where there is room for them: most are databases and cards that are synchronised.
 if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 2**31:
     os.environ.setdefault("TMPDIR", "/dev/shm")
@@ -42,6 +43,7 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays: the garbage collector does not look through it again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(params=list(RIGS))
