@@ -6,16 +6,12 @@ what is evaluated is a whole policy with the statistics of ``VecNormalize`` of t
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
-import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
@@ -35,6 +31,7 @@ from adv_wrappers.utils.limits import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.utils.reading import read_json
 from adv_wrappers.utils.scalar_log import optional_log
 from adv_wrappers.victims import from_sb3
+from adv_wrappers.victims.hidden_state import unchanged_randomness
 from adv_wrappers.victims.victim import Select
 from adv_wrappers.wrappers.layer import LAYERS, Layer, counts, inner_layers, layers, wrappers_of
 from adv_wrappers.wrappers.sb3_layers import VecProbabilisticTiming
@@ -133,7 +130,7 @@ class RobustnessCallback(BaseCallback):
 
     def _init_callback(self) -> None:
         self._environment = training_environment(self.model) if self.env is None else Environment.of(self.env, None)
-        with untouched_random_state():
+        with unchanged_randomness():
             self._evaluator()  # raises for what cannot be evaluated
         steps = int(self.model.num_timesteps)
         self._next, self._last = (steps // self.every + 1) * self.every, steps
@@ -163,7 +160,7 @@ class RobustnessCallback(BaseCallback):
 
     def _evaluate(self) -> None:
         steps, started = int(self.model.num_timesteps), time.perf_counter()
-        with untouched_random_state():
+        with unchanged_randomness():
             self.report = play_missing(self._evaluator(), out=self.out, resume=False)
         self.seconds += time.perf_counter() - started
         self._next, self._last = (steps // self.every + 1) * self.every, steps
@@ -217,19 +214,6 @@ def _row(steps: int, row: Row) -> dict[str, Any]:
         "attack_rate": row.attacked_fraction,
         "flips": row.action_change,
     }
-
-
-@contextmanager
-def untouched_random_state() -> Iterator[None]:
-    """The global random generators of Python, numpy and torch are afterwards what they were before."""
-    python, arrays = random.getstate(), np.random.get_state()
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    try:
-        with torch.random.fork_rng(list(devices)):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(arrays)
 
 
 def training_environment(model: BaseAlgorithm) -> Environment:
