@@ -73,7 +73,7 @@ class ObservationBoxes:
         self.field: Field = ThreatModel("observation", _unchanged, budget).check(space, spaces.Discrete(1))
         if not frame.bounded and not self.field.bounded:
             raise BudgetError(f"{frame!r} is unbounded in {space}: give a budget such as Linf(eps)")
-        self._frame, self._make = frame, frame.grid_box if self.field.grid else frame.box
+        self._frame = frame
         self._axis, self._size, self._frames = 0, 0, 1
         if isinstance(budget, Newest):
             axis = budget.along(self.field.shape)
@@ -97,7 +97,7 @@ class ObservationBoxes:
         return low, high
 
     def _box(self, exact: Tensor, observations: Batch) -> tuple[Tensor, Tensor]:
-        low, high = self._make(exact, *self.field.widened(exact, observations.dtype))
+        low, high = self._frame.box_in(self.field, exact, observations.dtype)
         return low.expand_as(exact).clone(), high.expand_as(exact).clone()
 
     def _alike(self, axis: int) -> bool:

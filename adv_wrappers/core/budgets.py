@@ -38,7 +38,8 @@ from adv_wrappers.core.arrays import (
     whole_levels,
     wide,
 )
-from adv_wrappers.core.types import Array, Flags, Space, VictimLike
+from adv_wrappers.core.spaces import Field
+from adv_wrappers.core.types import Array, Batch, DType, Flags, Space, VictimLike
 from adv_wrappers.core.value import Value
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.checks import integer
@@ -200,6 +201,11 @@ class Budget(Value):
         """:meth:`box` on an integer grid: around whole ``x``, rounded inwards to whole numbers."""
         xp, (lower, upper) = library(x), self.box(x, low, high)
         return xp.ceil(lower), xp.floor(upper)
+
+    def box_in(self, field: Field, x: Batch, dtype: DType) -> tuple[Any, Any]:
+        """The box around true values ``x`` of a field, which came in ``dtype``; its space is widened to hold them."""
+        low, high = field.widened(x, dtype)
+        return (self.grid_box if field.grid else self.box)(x, low, high)  # type: ignore[arg-type]  # or arrays
 
     def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
         """A feasible point for every row of ``y``; ``low`` and ``high`` are those of :meth:`box`."""

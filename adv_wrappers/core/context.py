@@ -296,8 +296,7 @@ class Context:
         The space is widened to contain the true values, met with the ball, and on a grid rounded inwards.
         """
         applied, exact = self._applied, self.exact
-        low, high = applied.field.widened(exact, self.part.dtype)
-        low, high = (self.budget.grid_box if self.grid else self.budget.box)(exact, low, high)
+        low, high = self.budget.box_in(applied.field, exact, self.part.dtype)
         if low.shape != exact.shape:  # a budget of somebody's own may return the bounds of the space
             low, high = low.expand_as(exact).clone(), high.expand_as(exact).clone()
         last = self._state.last_step

@@ -139,8 +139,7 @@ class NumpyContext(Context):
     @cached_property
     def box(self) -> Any:  # two arrays, where a Context has tensors
         """Smallest box that contains the budget's set: lower and upper bounds ``[B, *S]``."""
-        low, high = self._applied.field.widened(self.x, self._step.part.dtype)
-        return (self.budget.grid_box if self.grid else self.budget.box)(self.x, low, high)
+        return self.budget.box_in(self._applied.field, self.x, self._step.part.dtype)
 
     def noise(self, kind: str, draws: Any = None) -> Any:
         """As of any context, but for uniform noise: it is not met with the space, since it is projected anyway."""

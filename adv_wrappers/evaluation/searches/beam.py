@@ -268,11 +268,10 @@ class TargetedAttacks:
 
     def _possible(self, observations: Any, count: int) -> NDArray[np.bool_]:
         """Which actions bounds do not exclude, ``[B, A]``; all where there are no bounds on the victim's network."""
-        victim, budget, found = self.victim, self.threat.budget, np.ones((count, self.count), bool)
-        box = budget.grid_box if self._field.grid else budget.box
+        victim, found = self.victim, np.ones((count, self.count), bool)
         for start, part in self.batches.of(observations, count) if self._bounded else ():
             exact = self._field.exactly(part)
-            ends = box(exact, *self._field.widened(exact, part.dtype))
+            ends = self.threat.budget.box_in(self._field, exact, part.dtype)
             low, high = (end.expand_as(exact).to(victim.device, victim.dtype) for end in ends)
             try:
                 with torch.no_grad():
