@@ -31,7 +31,11 @@ author = "adv_wrappers maintainers"
 project_copyright = "2026, adv_wrappers maintainers"
 version = release = adv_wrappers.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "myst_parser"]
+extensions = [
+    "sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.extlinks", "sphinx.ext.napoleon", "sphinx.ext.viewcode",
+    "myst_parser",
+]  # fmt: skip
+extlinks = {"arxiv": ("https://arxiv.org/abs/%s", "arXiv:%s"), "doi": ("https://doi.org/%s", "doi:%s")}
 exclude_patterns = ["_build", "_generated/*.inc"]
 default_role = "py:obj"
 highlight_language = "python"
@@ -135,23 +139,22 @@ CITATION = re.compile(rf"(?<![\w`])({NAMES})\s+(\(?)((?:19|20)\d\d)\b")
 
 
 @functools.cache
-def references() -> dict[str, str]:
-    """The label of every entry of the bibliography, by what it is cited as."""
+def references() -> set[str]:
+    """What the bibliography's entries are cited as: the terms of its glossaries."""
     text = (HERE / "bibliography.rst").read_text(encoding="utf-8")
-    return {name: label for label, name in re.findall(r"^\.\. _([\w-]+):\n\n(.*\d{4})$", text, re.MULTILINE)}
+    return set(re.findall(r"^   ([A-Z].* \d{4})$", text, re.MULTILINE))
 
 
-def cite(text: str, role: str = ":ref:") -> str:
+def cite(text: str, role: str = ":term:") -> str:
     """Link every citation to the bibliography; warn of one of several authors that is not there."""
 
     def link(match: re.Match[str]) -> str:
         name = f"{match[1]} {match[3]}"
-        label = references().get(name)
-        if label is None:
+        if name not in references():
             if " et al." in name or " and " in name:
                 logging.getLogger(__name__).warning("docs/bibliography.rst lacks %r", name)
             return match[0]
-        return f"{role}`{match[1]} {match[2]}{match[3]} <{label}>`"
+        return f"{role}`{match[1]} {match[2]}{match[3]} <{name}>`"
 
     return CITATION.sub(link, text)
 
@@ -159,7 +162,7 @@ def cite(text: str, role: str = ":ref:") -> str:
 def cite_source(app: Any, docname: str, source: list[str]) -> None:
     """Link the citations of a page."""
     if docname != "bibliography":
-        source[0] = cite(source[0], "{ref}" if app.env.doc2path(docname).suffix == ".md" else ":ref:")
+        source[0] = cite(source[0], "{term}" if app.env.doc2path(docname).suffix == ".md" else ":term:")
 
 
 def cite_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

@@ -91,7 +91,7 @@ def test_what_references_name_exists():
 
 def test_every_citation_is_in_the_bibliography():
     known = re.findall(
-        r"^([A-Z].* \d{4})$", (ROOT / "docs" / "bibliography.rst").read_text(encoding="utf-8"), re.MULTILINE
+        r"^   ([A-Z].* \d{4})$", (ROOT / "docs" / "bibliography.rst").read_text(encoding="utf-8"), re.MULTILINE
     )
     name = r"(?<!\w)(?:[A-Z][a-z]+, )*[A-Z][a-z]+(?: et al\.| and [A-Z][a-z]+)"
     cited = set()
