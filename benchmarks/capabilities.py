@@ -1,6 +1,6 @@
-"""Run every capability that the README, the page of threats and the papers' pages name, small, and say which fail.
+"""Run every capability that the README and the papers' pages name, small, and say which fail.
 
-Code blocks of these pages run as they are but for a few numbers that are made smaller; a command that a page only names
+Code blocks of the README run as they are but for a few numbers that are made smaller; a command that it only names
 runs with the arguments of ``COMMANDS``. Of a paper's page every section is written anew from its record, and has to
 come out as it is; measuring it takes hours and is listed as skipped. Everything runs in a temporary folder.
 
@@ -18,7 +18,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +27,6 @@ from adv_wrappers.cli.main import main as commands
 ROOT = Path(__file__).resolve().parent.parent
 PAPERS = ("pa_ad", "resilience", "model_based", "radial", "daylight")
 LONG = {"minutes=5": "minutes=0.2", "--minutes 3": "--minutes 0.2"}  # and what stands for it here
-SETUP = "import gymnasium as gym\nimport numpy as np\nimport torch\nimport adv_wrappers as adv\n"
 DQN, HOPPER = "CartPole-v1 --victim zoo:cartpole-dqn", "Hopper-v5 --victim zoo:hopper-ppo"
 TRAIN = "--steps 2048 --num-envs 8 --checks 2 --episodes 2"
 AGENT = f"train-agent CartPole-v1 --eps 0.05 {TRAIN} --out"
@@ -115,11 +113,6 @@ def capabilities() -> Iterator[tuple[str, Callable[[], None] | str]]:
         yield f"adv-wrappers {arguments}", cli(arguments)
     for name in sorted({*commands.commands} - {one.split()[0] for one in COMMANDS}):
         yield f"adv-wrappers {name}", "no small run of it is known"
-    page = (ROOT / "docs" / "threats_by_question.rst").read_text(encoding="utf-8")
-    names: dict[str, object] = {}
-    exec(SETUP, names)
-    for title, block in re.findall(r"^(\S[^\n]*:)\n\n\.\. testcode::\n\n((?:   .*\n|\n)+)", page, re.MULTILINE):
-        yield f"threats_by_question: {title}", python(textwrap.dedent(block), names)
     for paper in PAPERS:
         path = ROOT / "docs" / "results" / f"{paper}.md"
         made = re.findall(r"ade by `python (benchmarks/reproduce/\w+\.py)( [^`]*)?`", path.read_text(encoding="utf-8"))

@@ -8,6 +8,9 @@ import re
 import sys
 from pathlib import Path
 
+import gymnasium as gym
+import torch
+
 import adv_wrappers
 from tests.every_case import every_case
 
@@ -104,15 +107,27 @@ def test_every_citation_is_in_the_bibliography():
     assert sorted(cited - set(known)) == []
 
 
-def test_every_threat_beside_a_question_is_run():
-    """The tables of the page name no text that its snippets leave out, and the snippets run none that is not named."""
-    page, snippets = (ROOT / "docs" / "threats_by_question.rst").read_text(encoding="utf-8").split("All of these, run")
-    cells = re.findall(r"^   \* - .*\n     - ((?:.|\n)*?)\n     - ", page, re.MULTILINE)
-    named = {text for cell in cells for text in re.findall(r"``([a-z-]+:[^`]+)``", cell)}
-    run = {re.sub(r"{\w+}", "FOLDER", text) for text in re.findall(r'"([a-z-]+:[^" ]+)"', snippets)}
-    zoo = {text for text in run if text.startswith("zoo:")}
-    assert len(named) > 25
-    assert named == run - zoo
+def test_every_threat_beside_a_question_fits_an_environment(tmp_path):
+    page = (ROOT / "docs" / "threats_by_question.rst").read_text(encoding="utf-8")
+    learned, model = tmp_path / "learned", tmp_path / "model"
+    director = adv_wrappers.adversaries.Director(torch.nn.Sequential(torch.nn.Linear(4, 4)), discrete=False)
+    adv_wrappers.Learned(director, adv_wrappers.SARL()).save(learned, within=adv_wrappers.Linf(0.1))
+    adv_wrappers.train_dynamics("zoo:hopper-ppo", "Hopper-v5", 100, hidden=(), num_envs=2, out=model)
+    lake = gym.make("FrozenLake-v1")
+    of_states = adv_wrappers.from_module(torch.nn.Embedding(16, 4), lake.observation_space, lake.action_space, "q")
+    pong = adv_wrappers.atari.atari("PongNoFrameskip-v4")
+    places = {
+        "model=|dynamics|action-noise:eps": (gym.make("Hopper-v5"), "zoo:hopper-ppo"),
+        "norm=valid|discrete-search": (lake, of_states),
+        "brightness|blur|jpeg|rotation|perspective|shift|occlusion|newest": (pong, "zoo:pong-ppo"),
+        "": (gym.make("CartPole-v1"), "zoo:cartpole-dqn"),
+    }
+    texts = dict.fromkeys(re.findall(r"``([a-z-]+:[a-z]+=[^`]+|reward-clip)``", page))
+    assert len(texts) > 50
+    for text in texts:
+        env, victim = next(place for named, place in places.items() if re.search(named, text))
+        folder = str(learned if text.startswith("learned") else model)
+        adv_wrappers.wrap(env, text.replace("FOLDER", folder), victim=victim)
 
 
 METAPHORS = r"\b(?:struck|unstruck|strikes?|steer\w*|chairs?|seats?|pilots?|handed|gentl[ey]|settle[sd]?|toss(?:es)?)\b"
