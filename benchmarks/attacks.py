@@ -5,10 +5,10 @@
 
 The floor of a K-step attack is K forward passes and K backward passes to the input alone, weights frozen, by autograd:
 no step is taken. Every contestant gets the labels, starts at the clean point and takes 10 steps of a quarter of eps in
-the l-infinity ball, within [0, 1]; FGSM takes one of eps. Ours is the code that a wrapper runs. SAC's actor has
-continuous actions, for which the other libraries have no attack: there ours is ``MaxDiff``, and the floor is K passes
-with its divergence. Of peers, which get the same module as it comes and with its weights frozen, the faster of the two
-stands here. Foolbox is called through ``run``, which spares it the check of success; ART takes and returns arrays.
+the l-infinity ball, within [0, 1]; FGSM takes one of eps. For SAC's actor ours is ``MaxDiff``, and the floor is K
+passes with its divergence; the other libraries have no attack on continuous actions. Of peers, with the module as it
+comes and with its weights frozen, the faster stands here. Foolbox is called through ``run``, which spares it the check
+of success; ART takes and returns arrays.
 """
 
 from __future__ import annotations

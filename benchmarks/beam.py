@@ -2,11 +2,10 @@
 
     python benchmarks/beam.py
 
-What the search over whole episodes (``evaluation/searches/beam.py``) leaves of six agents by its width, on the
-same episodes; a width at which any episode earns more than at the one before stops the script. The second search shares
-nothing with it but the agent: it steps the equations of CartPole for all states of a step at once, tries all corners of
-the box and random points without a gradient, and keeps up to 2000 states a step. The observations that it found are
-played in Gymnasium's environment. Neither is a bound.
+What the search over whole episodes (``evaluation/searches/beam.py``) leaves of six agents by its width, on the same
+episodes. The second search shares nothing with it but the agent: it steps the equations of CartPole for all states of a
+step at once, tries all corners of the box and random points without a gradient, and keeps up to 2000 states a step.
+Neither is a bound.
 """
 
 from __future__ import annotations

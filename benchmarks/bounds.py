@@ -8,17 +8,16 @@ Times are medians over the rounds of one interleaved run, on one thread, in proc
 passes of as many points: of 64 boxes of radius 0.05 of the network 8-256-256-4 with random weights, and of a quarter of
 a grey level around one stack of random frames of zoo:pong-ppo, for the differences of every output to the largest one.
 
-Tightness is measured at up to 2000 states of 20 episodes without an attack. Of discrete actions it is the share of
-states at which no action but the agent's own is possible, which no sound bound can bring above PGD's (40 sign steps
-from nine points for every difference); of continuous ones the mean width of the box of actions, which no sound bound
-can bring below PGD's. `refined` takes 20 steps of Adam (alpha-CROWN); `bisect` bounds at most 1000 boxes a state, and
-decides all but 0.1% of them. In brackets, ms a state.
+Tightness, at up to 2000 states of 20 episodes without an attack: of discrete actions the share of states at which no
+action but the agent's own is possible, which no sound bound can bring above PGD's (40 sign steps from nine points for
+every difference); of continuous ones the mean width of the box of actions, which none can bring below PGD's. `refined`
+takes 20 steps of Adam (alpha-CROWN); `bisect` bounds at most 1000 boxes a state, and decides all but 0.1% of them. In
+brackets, ms a state.
 
 Networks that are no layers in a row have random weights and compute in float64; boxes are ten of radius 0.02, or half a
-grey level. No output at 200,000 random points and corners of a network lies outside; `reached` is the mean width of
-what they were, the rest mean widths of bounds, beside those of auto_LiRPA 0.3, the release on PyPI
-(``benchmarks/bounds_lirpa.py``; run with ``--only graphs`` by the interpreter of an environment that has it), where it
-takes the network.
+grey level. No output at 200,000 random points and corners lies outside; `reached` is the mean width of what they were,
+beside mean widths of bounds and of those of auto_LiRPA 0.3, the release on PyPI (``benchmarks/bounds_lirpa.py``; run
+with ``--only graphs`` by the interpreter of an environment that has it).
 """
 
 from __future__ import annotations

@@ -7,12 +7,11 @@ Images a second from uint8 observations in host memory to a new uint8 batch, on 
 settings for Pong and JPEG quality 30, as a share of the OpenCV loop, ``np.stack([call(image) for image in batch])``. Of
 4x84x84 it takes frame by frame; JPEG codes every frame of a stack. ``torch`` is ours as it runs on other devices,
 forced on the host. Peers convert to what they need and back, and do not all do the same: Pillow's borders are black,
-kornia and Albumentations warp by other rules, Albumentations has no perspective that is given. A contestant that needs
-more than a quarter of a second a call is timed on the first images of the batch.
+kornia and Albumentations warp by other rules, Albumentations has no perspective that is given.
 
-The last columns are microseconds of a single observation beyond OpenCV's call, by its quickest rounds, and of a whole
-step of one environment with stacks 84x84x4 under ``PerturbObservation`` beyond one under a
-``gymnasium.ObservationWrapper`` around OpenCV's call.
+The last columns are microseconds of a single observation beyond OpenCV's call, and of a whole step of one environment
+with stacks 84x84x4 under ``PerturbObservation`` beyond one under a ``gymnasium.ObservationWrapper`` around OpenCV's
+call.
 """
 
 from __future__ import annotations

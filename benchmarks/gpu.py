@@ -4,8 +4,8 @@
 
 Batches live on the device and results stay there. Ours is recorded as a CUDA graph of one call (ten for batches below
 1024) and replayed; plain torch is the same without Triton's kernels. Times are those of CUDA events, medians over
-rounds in which everyone takes a turn. A limit is measured in the same run: for transforms the rate of a copy of 1 GiB,
-for attacks that of a product of two matrices of 8192 x 8192 in their own precision. Of the first 64 rows the share of
+rounds in which everyone takes a turn. The limit, of the same run, is for transforms the rate of a copy of 1 GiB, for
+attacks that of a product of two matrices of 8192 x 8192 in their own precision. Of the first 64 rows the share of
 elements is given that are equal to the processor's: to the bit for transforms, within 1e-6 for attacks, as an element
 whose gradient is within rounding of zero may step the other way. Attacks take 10 steps of a quarter of 8/255 and are
 given the labels; transforms take stacks of four frames 84x84x4 with the daylight paper's settings for Pong.

@@ -2,16 +2,15 @@
 
     python benchmarks/intervals.py
 
-n returns are drawn from a known distribution again and again, and the intervals counted that hold its mean: normal;
-lognormal (sigma 1); an agent that earns 3000 and falls in one episode out of twenty, to 300; and one of two modes.
-``percentile`` is the bootstrap's, ``t`` is Student's, ``ours`` what reports print
-(``evaluation.confidence_intervals.mean_interval``), with its median width in units of the interval that one who knows
-the deviation would take. A row of a report has a ``caveat`` where its interval is not to be called one of 95%; the last
-column is the share of all rows that miss the mean and have none.
+How often intervals of n drawn returns hold the mean of the distribution: normal; lognormal (sigma 1); an agent that
+earns 3000 and falls in one episode out of twenty, to 300; and one of two modes. ``percentile`` is the bootstrap's,
+``t`` is Student's, ``ours`` what reports print (``evaluation.confidence_intervals.mean_interval``), with its median
+width in units of the interval that one who knows the deviation would take. A row of a report has a ``caveat`` where its
+interval is not to be called one of 95%; the last column is the share of all rows that miss the mean and have none.
 
-The worst case of a suite: nine attacks that take the same, normal with a standard deviation of 500. Before, it was the
-lowest of their means; now the lowest chooses, and the mean and the interval are those of as many fresh episodes.
-``shared`` is the correlation between two attacks' returns in the same episode.
+The worst case of a suite, of nine attacks that take the same, normal with a standard deviation of 500: by the lowest of
+their means, and as suites have it, where the lowest chooses, and the mean and the interval are those of as many fresh
+episodes. ``shared`` is the correlation between two attacks' returns in the same episode.
 
 Means over three tasks of the mean over n seeds of each, with standard deviations of 1, 100 and 400: rliable's
 stratified percentile bootstrap, and ``stratified_interval``.
@@ -166,7 +165,7 @@ def body(data: Data) -> list[str]:
     ]
     return [
         about[0], table(header, lines),
-        about[1], table(["n", "shared", "before: bias", "now: bias"], worst),
+        about[1], table(["n", "shared", "lowest mean: bias", "fresh episodes: bias"], worst),
         about[2], table(["seeds", "percentile covers", "ours covers"], strata),
     ]  # fmt: skip
 

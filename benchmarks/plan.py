@@ -2,13 +2,9 @@
 
     python benchmarks/plan.py
 
-``equal``: a plan of about ``--cells`` cells on CartPole and Hopper, three seeds, by this process, by two warm
-processes, and by two actors of a local Ray cluster, in turn; rows must be equal but for their times.
-
-``workers``: one evaluation by one process and by two, in turn.
-
-``load``: ten thousand cells of one episode of five steps: the wall clock of the run and of the expansion less the
-seconds of the rows, and the processor time that the process that writes the store spends on a cell that others play.
+A plan of about ``--cells`` cells on CartPole and Hopper, three seeds, is played in turn by this process, by two warm
+processes, and by two actors of a local Ray cluster (``equal``: rows must be equal but for their times); one evaluation
+by one process and by two (``workers``). ``load`` has ten thousand cells of one episode of five steps.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from timing import Data, Page, Results, prose, table
+from timing import Data, Page, Results, hardware, prose, table
 
 import adv_wrappers as adv
 from adv_wrappers.studies import Plan, Store, expand, run
@@ -237,7 +233,7 @@ def measure(results: Results) -> None:
 def head(data: Data) -> str:
     """Which commands made the parts of the page."""
     lines = ", ".join(f"`{line}`" for line in dict.fromkeys(data["commands"].values()))
-    return f"Made by {lines} on {data['machine']}."
+    return f"Made by {lines} on {hardware(data['machine'])}."
 
 
 PAGE = Page(

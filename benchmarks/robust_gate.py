@@ -3,10 +3,10 @@
     python benchmarks/robust_gate.py
 
 The agent plays a few bets, each won with one probability, and with a lower one under attack, so its mean return under
-attack is known exactly: five bets, won with 0.7 and 0.5, leave 2.5; one, seldom won, 0.1; often won, 0.9; nearly always
-won, 0.98. The test is called again and again, and asked for a little less than what is left, where failing is wrong,
-and for a little more, where passing is. What happens more rarely than in 1 of 20 episodes the test does not look for
-unless it is told to (``rare=``), or told the range of the returns.
+attack is known: five bets, won with 0.7 and 0.5, leave 2.5; one, seldom won, 0.1; often won, 0.9; nearly always won,
+0.98. The test is called again and again, and asked for a little less than what is left, where failing is wrong, and for
+a little more, where passing is. What happens more rarely than in 1 of 20 episodes it does not look for unless it is
+told to (``rare=``), or told the range of the returns.
 
 ``--at-least`` looks once, at a fixed number of episodes: how often a claim is shown wrongly / refuted wrongly, by it
 and by the plain 95% interval of the mean.

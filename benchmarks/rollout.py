@@ -4,10 +4,9 @@
 
 Pong is ALE's vector environment under PGD-10 (one grey level), a rotation by 3 degrees and JPEG; HalfCheetah-v5 a
 ``SyncVectorEnv`` with a card of FOLDER under MaxDiff of 10 steps (without ``--victims`` Hopper-v5 and zoo:hopper-ppo).
-Threats take turns in blocks; ratios and shares are medians over the rounds. Steps a second are by the clock on the
-wall and count every row; ALE plays in threads of its own, so its part is by that clock too, and all else by the
-processor time of the one thread of torch. The attack is the call of the perturbation; the rest of the wrapper is what
-``step`` spends beside the environment and the attack.
+Threats take turns; ratios and shares are medians over the rounds. Steps a second, of all rows, are by the clock on the
+wall, as is the part of ALE, which has threads of its own; all else is processor time of one thread. The rest of the
+wrapper is what ``step`` spends beside the environment and the attack.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     python benchmarks/tensors.py
     python benchmarks/tensors.py --device cuda
 
-The environment is a batch of CartPoles in plain torch: the state is one tensor ``[4096, 4]``, a step is some twenty
-kernels, and rows whose pole falls begin anew within the step, as Isaac Lab, ManiSkill and Playground do it. The victim
-is an MLP 4-64-64-2 on the same device. Every layer is given in steps of the bare environment, medians of one
-interleaved run: wall-clock time, and on CUDA that of the device's events.
+The environment is a batch of CartPoles in plain torch: the state is one tensor ``[4096, 4]``, and rows whose pole falls
+begin anew within the step, as Isaac Lab, ManiSkill and Playground do it. The victim is an MLP 4-64-64-2 on the same
+device. Every layer is given in steps of the bare environment, medians of one interleaved run: wall-clock time, and on
+CUDA that of the device's events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from gpu import clocked, duration, gpu
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
-from timing import Data, Page, Results, medians, prose, table, timing_options
+from timing import Data, Page, Results, hardware, medians, prose, table, timing_options
 from torch import Tensor, nn
 
 import adv_wrappers as adv
@@ -121,7 +121,7 @@ def head(data: Data) -> str:
     """What the rows of each device were made by."""
     parts = []
     for device, found in data["devices"].items():
-        machine = "; ".join([*(f"{key} {value}" for key, value in found["device"].items()), found["machine"]])
+        machine = "; ".join([*(f"{key} {value}" for key, value in found["device"].items()), hardware(found["machine"])])
         bare = f"{found['num_envs']} rows, a step of the bare environment takes {duration(found['bare_seconds'])}"
         parts.append(f"{device}: made by `{found['command']}` on {machine}; {bare}.")
     return " ".join(parts)

@@ -18,6 +18,7 @@ from page import (
     Results,
     command,
     episode_options,
+    hardware,
     machine,
     made_by,
     prose,
@@ -28,8 +29,9 @@ from page import (
 )
 
 __all__ = [
-    "AGAIN", "INTERLEAVED", "Data", "Page", "Results", "command", "episode_options", "interleave", "machine",
-    "machines", "made_by", "medians", "pivot", "prose", "put", "releases", "save", "table", "timing_options", "write",
+    "AGAIN", "INTERLEAVED", "Data", "Page", "Results", "command", "episode_options", "hardware", "interleave",
+    "machine", "machines", "made_by", "medians", "pivot", "prose", "put", "releases", "save", "table", "timing_options",
+    "write",
 ]  # fmt: skip
 INTERLEAVED = "Processor time, medians over the rounds of one interleaved run"
 

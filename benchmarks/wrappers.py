@@ -2,10 +2,10 @@
 
     python benchmarks/wrappers.py --victims FOLDER
 
-Steps of CartPole whose time stands still, and that are not attacked, around noise: what is added, in bare steps. Then
-attacked steps of uniform noise (0.05, of images two grey levels) and of action attacks, in microseconds over the bare
-step, beside a hand-written wrapper and Gymnasium's ``TransformObservation`` around the same function, which draw from
-one generator and know no budget. 64 rows are Gymnasium's vector CartPole; images are one uint8 picture of 84x84x4.
+Steps of CartPole whose time stands still, not attacked, around noise: what is added, in bare steps. Then attacked steps
+of uniform noise (0.05, of images two grey levels) and of action attacks, in microseconds over the bare step, beside a
+hand-written wrapper and Gymnasium's ``TransformObservation`` around the same function, which know no budget. 64 rows
+are Gymnasium's vector CartPole; images are one uint8 picture of 84x84x4.
 
 MaxDiff takes 10 steps at the card's eps, 32 environments in a ``SyncVectorEnv``, episodes cut at 100 steps. The
 hand-written loop is the same algorithm in plain torch by autograd; the wrapper loop steps ``PerturbObservation``.

@@ -22,7 +22,7 @@ from typing import Any, get_args
 import gymnasium as gym
 from figures import table
 from gymnasium import spaces
-from page import Data, Page, Results, episode_options
+from page import Data, Page, Results, episode_options, hardware
 
 import adv_wrappers as adv
 from adv_wrappers.atari.env import atari
@@ -134,10 +134,9 @@ def body(data: Data) -> list[str]:
         "mean on these episodes. `attacked`: the mean of what the strongest of the attacks named leaves of each; "
         "others may leave less. `GWC` is an estimate and no bound; `ACR` the share of steps of the clean episode with "
         "one possible action; `AWC` is known where all searches are finished. No attacked episode is below its own "
-        "certificate: the script stops where one is. Budgets are Linf, in raw units, half-ranges of MountainCar, or "
-        "grey levels. Pong ends with its first point, RoadRunner and BankHeist after a hundred decisions: these rows "
-        "show that bounds and attacks meet, not how well an agent plays. An exact search needs discrete actions; for "
-        "continuous ones there is randomised smoothing.",
+        "certificate. Budgets are Linf, in raw units, half-ranges of MountainCar, or grey levels. Pong ends with its "
+        "first point, RoadRunner and BankHeist after a hundred decisions: these rows show that bounds and attacks "
+        "meet, not how well an agent plays.",
         table(["agent", "episodes", *found.table().columns, "attacks"], lines),
     ]
 
@@ -159,7 +158,7 @@ def measure(results: Results) -> None:
 def head(data: Data) -> str:
     """Which commands made it."""
     lines = dict.fromkeys(one[key] for one in data["agents"].values() for key in ("command",))
-    return f"Made by {', '.join(f'`{line}`' for line in lines)} on {data['machine']}."
+    return f"Made by {', '.join(f'`{line}`' for line in lines)} on {hardware(data['machine'])}."
 
 
 def ranges(case: Case, count: int, given: argparse.Namespace) -> dict[str, Any]:

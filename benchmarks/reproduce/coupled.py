@@ -2,10 +2,9 @@
 
     python benchmarks/reproduce/coupled.py --work FOLDER
 
-Liang et al. 2024 let no feature of a perturbation move by more than a limit from step to step, here a share of eps
-(``change``); two eps are no limit. The greedy attack is PGD or MaxDiff, PA-AD is trained under the very same budget;
-twenty episodes each. A limit need not make an attack weaker: one that looks no step ahead turns at every step, and
-where an error that stays hurts more (Hopper), the limit keeps it from turning.
+No feature of a perturbation moves by more than a limit from step to step (Liang et al. 2024), here a share of eps
+(``change``); two eps are no limit. PA-AD is trained under the same budget; twenty episodes each. On Hopper the limit
+makes the greedy attack stronger: looking no step ahead, it turns at every step, where an error that stays hurts more.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
 
 The two kinds of bounds of Wu et al. 2022, of CartPole's DQN agents of the zoo. The search (LoRe) is of attacks within
 `L2(eps)` at every step, on the majority of 1000 noisy copies or the action of the highest average Q-value, clipped to
-the range named: `certified` is of the agent as it plays, `exact` of the one that would know the averages exactly, which
-is what the paper certifies; bounds hold at once with probability 0.95. `attacked` is what the strongest of `fgsm`,
-`pgd`, `max-diff`, `min-q`, an attack on the network alone, and `lean` (the pole shown upright) leaves. Searches stop
-after a number of simulated steps: where attacks leave far more than is certified, the search was not finished.
+the range named: `certified` is of the agent as it plays, `exact` of the one that would know the averages exactly, as
+the paper certifies it; bounds hold at once with probability 0.95. `attacked` is what the strongest of `fgsm`, `pgd`,
+`max-diff`, `min-q`, an attack on the network alone, and `lean` (the pole shown upright) leaves. Searches stop after a
+number of simulated steps: where attacks leave far more than is certified, the search was not finished.
 
 Global smoothing (GRe) is of attacks of a total length on an agent that acts on a single noisy copy, from 1000 episodes:
 `by distribution` shifts the whole distribution (Kumar, Levine and Feizi 2022, `certified_return`), `by mean` the mean

@@ -192,14 +192,17 @@ def body(data: Data, game: str) -> list[str]:
     """The section of a game after its head."""
     probability, agents = PROBABILITIES[game], data["agents"]
     first = next(iter(agents.values()))
+    settings = (
+        f"The same {first['episodes']} episodes of {game}NoFrameskip-v4; mean return with its 95% interval, and impact "
+        "I, from the agent that does its worst in every state; the generalised impact (equation 4) is the same, as "
+        "that agent gets the least score. Transforms act on every frame of the uint8 stack, with the paper's settings "
+        f"for {game} and the library's defaults where it has none (border replicated, bilinear, JPEG quality 30, the "
+        f"corners of the upper side move). Carlini-Wagner is `{data['cap']}`, its iterations capped."
+        if game == "Pong"
+        else f"As above, on {first['episodes']} episodes of {game}NoFrameskip-v4, by the paper's settings for it."
+    )
     parts = [
-        f"{first['episodes']} episodes of {game}NoFrameskip-v4, the same ones for every run of an agent; mean return "
-        "with its 95% interval, and impact I (equation 2), from the agent that does its worst in every state; the "
-        "generalised impact (equation 4) is the same, as that agent gets the least score. Transforms act on every "
-        f"frame of the uint8 stack of 84x84 frames, with the paper's settings for {game}; what it leaves open is the "
-        "library's default: border replicated, bilinear, JPEG quality 30, the corners of the upper side move. "
-        f"Carlini-Wagner is `{data['cap']}`, its iterations capped. The paper's agents are others, so the comparison "
-        "is one of orders of magnitude.",
+        settings,
         scores(game, agents),
         f"Attacked with probability {probability} (tables 7 and 21):",
         timings(game, agents),

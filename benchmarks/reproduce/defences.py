@@ -80,16 +80,15 @@ ON_OBSERVATIONS = tuple(
 COUNTED = ("training", "attack")
 LENGTHS = (0.0, 0.5, 1.0, 2.0)  # of attacks, in sigma
 INTRODUCTION = (
-    "Mean returns over the same episodes, the budget at every step, over the agents of a kind, with their range. The "
-    "worst is the lowest mean of an agent under any attack of the suite `everything` that perturbs observations and "
-    f"takes no minutes a row (not {', '.join(SLOW)}); columns are some of them. `smoothed` agents of PPO act on one "
-    f"noisy copy, of sigma {SMOOTHED_SIGMA}, of DQN by the vote of {SmoothedDQN().vote} of sigma {SMOOTHED_DQN_SIGMA}; "
-    "the beam search leaves these out. `car-dqn` goes on from the plain agent of its seed. Seconds are of a processor, "
-    "of a training up to the checkpoint that was taken, partly of an AMD EPYC."
+    "Mean returns over the same episodes, over the agents of a kind, with their range. The worst is the lowest mean "
+    "of an agent under any attack of the suite `everything` that perturbs observations and takes no minutes a row "
+    f"(not {', '.join(SLOW)}); columns are some of them. `smoothed` agents of PPO act on one noisy copy, of sigma "
+    f"{SMOOTHED_SIGMA}, of DQN by the vote of {SmoothedDQN().vote} of sigma {SMOOTHED_DQN_SIGMA}; the beam search "
+    "leaves these out. `car-dqn` goes on from the plain agent of its seed. Seconds are a processor's, of a training "
+    "up to the checkpoint that was taken, partly of an AMD EPYC."
 )
 CARTPOLE_NOTE = (
-    "Adversaries were trained for 20,000 steps. `pa-atla-ppo` loses nothing to any attack, to the beam search or to "
-    "PA-AD with eight times the steps."
+    "Adversaries were trained for 20,000 steps; `pa-atla-ppo` loses nothing to PA-AD with eight times as many either."
 )
 PENDULUM_NOTE = (
     "SA-DDPG is not seen to help TD3 here: its regularizer took the swing-up away while eps grew, with weights of 0.03 "

@@ -212,10 +212,10 @@ def body(data: Data) -> list[str]:
     """The page: a table an environment, one line an agent and one the mean over its seeds."""
     columns = {"none": "natural", **UNTRAINED, **LEARNED}
     parts = [
-        "Mean returns +- standard deviation over the same 50 episodes of agents that were trained for 1M steps, in the "
-        "shape of the paper's Table 6 (theirs: 2M); the lowest of a line is bold. Attacks that learn were trained for "
-        "500k steps on each agent, the best of 10 checkpoints by 30 other episodes; critics are the best of four by "
-        "20. Lines of seeds have mean and standard deviation over the means of their agents.",
+        "Mean returns +- standard deviation over the same 50 episodes of agents of 1M steps, in the shape of the "
+        "paper's Table 6 (theirs: 2M); the lowest of a line is bold. Attacks that learn had 500k steps on each agent, "
+        "the best of 10 checkpoints by 30 other episodes; critics are the best of four by 20. Lines of seeds have mean "
+        "and standard deviation over the means of their agents.",
     ]
     for env, (id, eps) in ENVS.items():
         lines = []

@@ -199,12 +199,12 @@ def body(data: Data) -> list[str]:
             left.append([case.name, f"`{attack}`", f"{eps:g}", f"{clean:.1f}", *cells])
     return [
         f"A surrogate is trained from {data['queries']} actions of the victim, and attacked; the victim plays under "
-        "that attack. `own states` has DAgger on the surrogate's own states; `attacked states` asks half of the later "
-        "queries at what an attack on the surrogate shows; `all`, the default, asks a third each there, at the "
-        "surrogate's states, and at random points near all that was seen. `logits as trained` lacks the division that "
-        "makes the best logit lead by 3 at most of the states: MaxDiff on it reaches 0%, 6% and 66% of the white box's "
-        "cost at the three eps. Agreement (equal actions, of Hopper R2) is of ten other episodes, and of what attacks "
-        "on the surrogate show; the cosine is that of the gradients of the victim's lead and the surrogate's.",
+        "that attack. `own states` has DAgger on the surrogate's own states; `attacked states` asks half of the "
+        "later queries at what an attack on the surrogate shows; `all`, the default, asks a third each there, at the "
+        "surrogate's states, and at random points near all that was seen. `logits as trained` lacks the division "
+        "that makes the best logit lead by 3 at most states: MaxDiff on it reaches 0%, 6% and 66% of the white box's "
+        "cost at the three eps. Agreement (equal actions, of Hopper R2) is of ten other episodes, and of what "
+        "attacks on the surrogate show; the cosine is that of the gradients of the victim's lead and the surrogate's.",
         table(["victim", "labels", "agreement", "agreement, attacked", "cosine"], quality),
         "Mean returns over 50 episodes (Hopper 30); in brackets the share of the white box's cost.",
         table(["victim", "attack", "eps", "none", "noise", "white box", CLONING, ALL], left),

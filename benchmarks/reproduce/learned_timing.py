@@ -234,8 +234,8 @@ def body(data: Data) -> list[str]:
     """The section after its head."""
     parts = [
         "The same attack at the same share of the steps: `random` attacks every step with the same probability, "
-        "`learned` where a director does that learned when to attack (`Timed`), with a cost per attack; it attacks "
-        "where the difference of its two logits exceeds a threshold, which is tuned on other episodes.",
+        "`learned` where a director that learned when to attack (`Timed`) does, by a threshold on the difference of "
+        "its two logits that is tuned on other episodes.",
         "![return over the share of the steps that is attacked](learned_timing.png)",
     ]
     header = ["timing and share", "attacked", "return", "median", "mean length"]

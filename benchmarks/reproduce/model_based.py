@@ -12,7 +12,6 @@ agents the zoo does not have (humanoid's: ``examples/train_victim.py`` has their
 from __future__ import annotations
 
 import itertools
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -274,28 +273,22 @@ def main_table(results: Data, rows: Sequence[Row], what: str) -> str:
 
 def body(results: Data, rows: Sequence[Row] = ROWS) -> list[str]:
     """The section after its head."""
-    text = f"""\
-Total loss of a run of 1000 control steps, the squared distance to an unsafe state, and its return. The agents are the
-zoo's; it has none of humanoid. Means over ten runs, deviations in parentheses; the planner in the simulator, a
-reference and no bound, over the first {results.get("truth_runs", 4)}. Noise is the best of 100 draws of every run (1000
-on cartpole), chosen by the true loss, in the table of returns by the return. The attack at one setting has no such
-choice; `n/10` are its wins over all baselines, `n of 10` those of the best of the paper's grid of 24 for every run,
-where all of the grid was played. *ratio*: to the baseline of the least mean, run by run; of the paper's rows, the ratio
-of its means. *halfway*: whether the loss is at most halfway between the best baseline and the planner. eps, which the
-paper does not give, is chosen on other seeds, where the attack is farthest ahead. Models are four layers of 256 units,
-by decisions of the agent and of random actions. On fish the learned model limits the attack: planning in the simulator
-itself leaves 9.
-
-## Total loss (Table 1)
-
-{main_table(results, rows, "losses")}
-
-## Total reward (Table 2)
-
-The paper has no rewards for attacks on actions.
-
-{main_table(results, rows, "returns")}"""
-    return [re.sub("^#", "##", text, flags=re.MULTILINE)]
+    return [
+        "Runs of 1000 control steps: total loss, the squared distance to an unsafe state, and return, means over ten "
+        "runs with deviations in parentheses; the planner in the simulator, a reference and no bound, over the first "
+        f"{results.get('truth_runs', 4)}. Noise is the best of 100 draws of every run (1000 on cartpole), by the true "
+        "loss, in the table of returns by the return. The attack at one setting has no such choice; `n/10` are its "
+        "wins over all baselines, `n of 10` those of the best of the paper's grid of 24 for every run, where all of "
+        "the grid was played. *ratio*: to the baseline of the least mean, run by run; of the paper's rows, the ratio "
+        "of its means. *halfway*: whether the loss is at most halfway between the best baseline and the planner. eps "
+        "is chosen on other seeds, where the attack is farthest ahead. Models are four layers of 256 units, by "
+        "decisions of the agent and of random actions.",
+        "## Total loss (Table 1)",
+        main_table(results, rows, "losses"),
+        "## Total reward (Table 2)",
+        "The paper has no rewards for attacks on actions.",
+        main_table(results, rows, "returns"),
+    ]
 
 
 def measure(results: Results) -> None:

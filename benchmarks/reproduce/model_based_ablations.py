@@ -110,8 +110,7 @@ def body(results: Data) -> list[str]:
     ]
     return [
         "Ten runs of 1000 control steps each, at the eps above: mean, deviation, range. T counts decisions, of which "
-        "one is two control steps of walker and four of cartpole. The paper's agents, models and eps are others, so "
-        "its column shows how a loss changes with T there.",
+        "one is two control steps of walker and four of cartpole.",
         table(["row (Tables 3 to 5, Figure 3)", "loss", "reward", "the paper's loss"], lines),
         "![loss of every run by the number of transitions](model_based_samples.png)",
     ]

@@ -2,12 +2,11 @@
 
     python benchmarks/reproduce/opponents.py --work FOLDER
 
-An adversarial policy (Gleave et al. 2020) attacks by playing. The game is PettingZoo's simple_tag with one chaser, the
-victim, which earns 10 at every step at which it touches the runner, and one runner, 25 steps an episode (``mpe2``). The
-victim was trained by PPO for 200,000 steps against a random runner, and for 200,000 against one that had learned. Then
-it is fixed, and six runners learn against it for 200,000 steps each, their checkpoints chosen on episodes of their own:
-three that earn what a runner does, and three that earn what the victim loses. The latter leave the arena, where they
-are hardly ever caught, and pay for that with their own return. The opponent wins an episode in which it is not caught.
+The game is PettingZoo's simple_tag (``mpe2``) with one chaser, the victim, which earns 10 at every step at which it
+touches the runner, 25 steps an episode. The victim was trained by PPO for 200,000 steps against a random runner, and
+for 200,000 against one that had learned. Against the fixed victim six runners learn for 200,000 steps each (adversarial
+policies, Gleave et al. 2020): three earn what a runner does, three what the victim loses; the latter leave the arena,
+and pay for that with their own return. The opponent wins an episode in which it is not caught.
 """
 
 from __future__ import annotations

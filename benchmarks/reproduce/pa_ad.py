@@ -15,7 +15,7 @@ from typing import Any
 
 from adversaries import EVERY, ROWS, STRONG, Job, Row, record_of, train_all
 from figures import kept, margin, table
-from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options, made_by
+from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options, hardware, made_by
 
 import adv_wrappers as adv
 from adv_wrappers.threats.presets import parse_threat
@@ -140,7 +140,7 @@ def bests(result: dict[str, Any], kind: str) -> str:
 def head(data: Data) -> str:
     """Which commands made the section."""
     again = data["max_diff"]
-    return f"{made_by(data)} MaxDiff's published and strong forms by `{again['command']}` on {again['machine']}."
+    return f"{made_by(data)} MaxDiff's forms by `{again['command']}` on {hardware(again['machine'])}."
 
 
 def body(data: Data) -> list[str]:
@@ -162,14 +162,13 @@ def body(data: Data) -> list[str]:
         "The return over the same 50 episodes, mean +- standard deviation (median), in the shape of the paper's Table "
         "2; the lowest mean of a row is bold. MaxDiff and Robust Sarsa take 10 steps, the actor of PA-AD five of 0.4 "
         f"eps; noise is uniform. `weights=std` is the divergence of a Gaussian policy, the strong form `{STRONG}`. On "
-        "another machine some episodes fall otherwise: without an attack wocar-walker returned 4450 there, saddpg-ant "
-        "1832, others within 4 of the figures below.",
-        "A learned attack's figure is that of the best checkpoint of its trainings, one every 50k steps, whose best "
-        "means on the choosing episodes stand in the last column (at 500k PA-AD is trained as `direction` and as "
-        "`target`, at 2M as `target`); Robust Sarsa's that of the best of four critics. Checkpoints are compared over "
-        "30 episodes, critics over 20, on seeds apart. PA-AD's margin is over the strongest form of MaxDiff, with the "
-        "95% interval of the paired difference. The paper's figures are the best of 30 settings (Robust Sarsa) and 50 "
-        "trainings (PA-AD).",
+        "another machine some episodes fall otherwise: without an attack saddpg-ant returned 1832 there, wocar-walker "
+        "4450, the others within 4 of these.",
+        "Learned attacks are the best of checkpoints, one every 50k steps, over 30 other episodes (the means there "
+        "stand in the last column; at 500k PA-AD is trained as `direction` and as `target`, at 2M as `target`), "
+        "Robust Sarsa the best of four critics over 20. PA-AD's margin is over the strongest form of MaxDiff, with "
+        "the 95% interval of the paired difference. The paper's figures are the best of 30 settings (Robust Sarsa) "
+        "and 50 trainings (PA-AD).",
         table(header, lines),
         "The paper's Table 2 for its own vanilla PPO agents, in older environments:",
         table(["environment", "eps", "none", "noise", "MaxDiff", "Robust Sarsa", "SA-RL", "PA-AD"], PAPER),

@@ -79,7 +79,7 @@ def body(data: Data) -> list[str]:
         )
     parts = [
         f"eps {EPS} of [0, 1] pixels, observations as floats. The paper's random attacker (appendix E.1.1) is noise by "
-        "sign; its PA-AD is the best of 50 trainings of 10 million frames, ours one, of the steps below.",
+        "sign.",
         table(["victim", *(NAMES.get(key, key) for key in PAPER)], lines),
         "\n".join(notes),
     ]

@@ -59,10 +59,9 @@ def body(data: Data) -> list[str]:
         cells = (f"{m:.1f} ({ratio:.2f})" for m, ratio in zip(minutes, ratios, strict=True))
         lines.append([name, row["observations"], row["actions"], len(rounds), *cells])
     parts = [
-        f"The processor's minutes per million steps on one thread, medians over trainings of {data['steps']} "
-        "steps against an untrained agent, and in brackets the median of the ratio to SA-RL within a round. "
-        "Checkpoints are left out. PA-AD's actor takes five steps by default, one in the paper, whose Table 5 has "
-        "ratios of 0.79, 0.76 and 0.77 for Hopper, Walker2d and Ant, on a GPU.",
+        f"A processor's minutes per million steps, medians over trainings of {data['steps']} steps against an "
+        "untrained agent without checkpoints, and in brackets the median of the ratio to SA-RL within a round. "
+        "PA-AD's actor takes five steps by default, one in the paper.",
         table(["environment", "observations", "actions", "rounds", *KINDS], lines),
     ]
     return parts

@@ -105,9 +105,14 @@ def prose(doc: str | None, first: int = 2) -> list[str]:
 
 
 def made_by(data: Data) -> str:
-    """The command, the machine and the releases that a page is of."""
+    """The command, the processor and the releases that a page is of."""
     more = f"; {data['releases']}" if "releases" in data else ""
-    return f"Made by `{data['command']}` on {data['machine']}{more}."
+    return f"Made by `{data['command']}` on {hardware(data['machine'])}{more}."
+
+
+def hardware(machines: str) -> str:
+    """What :func:`machine` says without the releases, which a reader of the page finds with the rows."""
+    return re.sub(r", \d+ thread\(s\) of torch.*?gymnasium [\w.]*\w", "", machines)
 
 
 def put(path: Path, name: str, text: str) -> None:

@@ -2,11 +2,10 @@
 
     python benchmarks/reproduce/plausible.py --work FOLDER
 
-A detector compares every observation with what a learned model predicts (of Hopper, 50,000 transitions, two layers of
+A detector compares every observation with a learned model's prediction (of Hopper, 50,000 transitions, two layers of
 256), and raises an alarm beyond what 99% of the steps of clean episodes have, in standard deviations of the model's
-errors. ``Plausible`` holds attacks to a distance from the prediction by the same model: the best case for the attacker.
-Ten episodes, alarms of the first two. A distance below the detector's limit leaves about as many alarms as there are
-without an attack, and MaxDiff costs more the nearer it is held.
+errors. ``Plausible`` holds attacks to a distance from the same model's prediction, the best case for the attacker. Ten
+episodes, alarms of the first two.
 """
 
 from __future__ import annotations

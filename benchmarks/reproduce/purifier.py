@@ -2,14 +2,13 @@
 
     python benchmarks/reproduce/purifier.py --work FOLDER
 
-`plain` reconstructs an observation from itself alone, `diffusion` is a diffusion model that is conditioned on the last
+`plain` reconstructs an observation from itself alone; `diffusion` is a diffusion model that is conditioned on the last
 four reconstructions and the last action, after DMBP (Yang and Xu, ICLR 2024). Each was trained for the budget of the
-attacks on the agent's own episodes. An attacker who does not know of a denoiser attacks the agent alone, as in the
-paper; `bpda` takes the identity for the denoiser's gradient; `exact` takes the gradient through it; `square` needs
-none, and asks 50 times a step. `other draws` is the exact attack by an attacker who does not know the noise of the
-reverse steps, and averages over 8 draws of his own. A defence is worth what the strongest row leaves of it: on CartPole
-49 without a denoiser, 54 behind `plain`, and 59 behind `diffusion`, whose gradients mislead (an attack that is unaware
-of it leaves less than the exact one). No figure of the paper stands beside these: its agents learn offline.
+attacks on the agent's own episodes. `unaware` attacks the agent alone, as in the paper; `bpda` takes the identity for
+the denoiser's gradient; `exact` takes the gradient through it, and `other draws` does so without knowing the noise of
+the reverse steps, averaging over 8 draws; `square` needs no gradient, and asks 50 times a step. A defence is worth what
+the strongest row leaves of it: on CartPole 49 without a denoiser, 54 behind `plain`, and 59 behind `diffusion`, whose
+gradients mislead. No figure of the paper stands beside these: its agents learn offline.
 """
 
 from __future__ import annotations
@@ -167,15 +166,15 @@ def section(ref: str, agent: Data, beyond: Data) -> str:
     unit = " of the agent's standard deviations" if case["scale"] else ""
     text = [
         f"## {ref.removeprefix('zoo:')}, {case['env']}, eps {case['eps']:g}{unit}",
-        f"Mean return over {case['episodes']} episodes, of several seeds of a denoiser their mean, and each.",
+        f"Mean return over {case['episodes']} episodes; in parentheses that of each seed of a denoiser.",
         table(["attack", "no denoiser", *(name for name in parts if name != "alone")], lines),
     ]
     if beyond:
         lines = [[name, *(brief(row["rows"][name]) for row in beyond.values())] for name in BEYOND]
         text.append(
-            "Attacks that look beyond a step, on the same episodes: `constant` moves every feature the same way at "
-            "every step, to the corner of the budget that left least of 16 on ten other episodes; `sa-rl` is an "
-            "adversary that learned for 40,000 steps against the agent as it acts. Denoisers are those of seed 0."
+            "Attacks that look beyond a step, on denoisers of seed 0: `constant` moves every feature the same way at "
+            "every step, to the corner of the budget that left least of 16 on ten other episodes; `sa-rl` learned for "
+            "40,000 steps against the agent as it acts."
         )
         text.append(table(["attack", "no denoiser", *(name for name in beyond if name != "alone")], lines))
     return "\n\n".join(text)

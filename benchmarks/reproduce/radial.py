@@ -227,14 +227,13 @@ def draw(data: Data, folder: Path) -> None:
 def body(data: Data) -> list[str]:
     """The section after its head."""
     parts = [
-        f"The shape of the paper's Table 1. {AGENTS}. Ours are PPO on 84x84 images of four frames, trained for hours "
-        "of a core: compare a hardened agent with the plain one that it comes from.",
+        f"{AGENTS}. Ours are PPO on 84x84 images of four frames, trained for hours of a core: compare a hardened agent "
+        "with the plain one that it comes from.",
         "Means over the seeds of a training, with their range. GWC is the greedy worst-case return, an estimate; ACR "
         "the share of the steps of the clean path with one possible action; `at least` the certified return (searches "
         f"of {data['budget_s']:g} seconds by CROWN, {data['searched']} episodes); `beam` the search over whole "
         f"episodes, the strongest attack here. Other figures are of {data['episodes']} episodes, of Atari "
-        f"{data['image_episodes']}. On CartPole neither PGD-30 nor GWC says much of the worst case. Agents of "
-        "MountainCar were not kept, so the beam has not searched them.",
+        f"{data['image_episodes']}.",
     ]
     for name, game in GAMES.items():
         lines = []
@@ -272,15 +271,12 @@ NOTES = {
     "checkpoint of the second half by the mean of clean return and GWC (of plain PPO by clean return).",
     "MountainCar": f"From scratch for {TRAININGS['MountainCar'].steps} steps with normalised observations, at eps 0.02 "
     f"in units of {GAMES['MountainCar'].scale}. A certified return of -200 says nothing.",
-    "Pong": "84x84, four frames, no sticky actions; eps in grey levels of the range. `zoo:pong-radial-ppo` goes on "
-    "from `zoo:pong-ppo` for 700 000 steps (`examples/train_victim.py`). Equation 6 alone made the policy nearly "
-    "uniform within 43 000 steps, or lost its clean return: the plain agent's interval bounds are 10^4 times as wide "
-    "as the gap between its logits. The run that holds imitates the plain agent's policy as it is seen clean and in "
-    "the worst case, which is not of the paper.",
-    "RoadRunner": "As Pong. The plain agent has had 1.1 of the 3 million steps of its recipe, the hardened one 500 000 "
-    "more.",
-    "BankHeist": "As Pong. The plain agent is of 2.4 of the 3 million steps of its recipe, the hardened one of 300 000 "
-    "more.",
+    "Pong": "No sticky actions; eps in grey levels of the range. `zoo:pong-radial-ppo` goes on from `zoo:pong-ppo` for "
+    "700 000 steps (`examples/train_victim.py`). Equation 6 alone made the policy nearly uniform, or lost its clean "
+    "return: the plain agent's interval bounds are 10^4 times as wide as the gap between its logits. So it imitates "
+    "the plain agent's policy as it is seen clean and in the worst case, which is not of the paper.",
+    "RoadRunner": "As Pong. The plain agent had 1.1 of the 3 million steps of its recipe, the hardened 500 000 more.",
+    "BankHeist": "As Pong. The plain agent had 2.4 of the 3 million steps of its recipe, the hardened 300 000 more.",
 }
 
 

@@ -140,12 +140,10 @@ def section(game: Game, rows: dict[str, Any]) -> list[str]:
 def body(data: Data) -> list[str]:
     """The section after its head."""
     about = (
-        "DQN, means over the seeds of the training with their range. Every trained agent is the best checkpoint of the "
+        "Means over the seeds of the training, with their range. Every trained agent is the best checkpoint of the "
         "second half of its training by the mean of clean return and GWC; figures are of "
         f"{data['episodes']} other episodes and of full CROWN, `at least` the certified return of all starts (a search "
-        f"over {data['boxes']} boxes of states). Equation 5 loses the policy on CartPole while eps grows, and so does "
-        "SA-DQN; the later form of the authors' code, by overlap, keeps it. On MountainCar, where training goes on "
-        "from the agent of the zoo, equation 5 is the one that gains."
+        f"over {data['boxes']} boxes of states). `overlap` is the later form of the authors' code."
     )
     return [about, *(part for name, game in GAMES.items() for part in section(game, data["games"][name]))]
 

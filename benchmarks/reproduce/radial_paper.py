@@ -33,9 +33,8 @@ TABLE_1: dict[str, dict[str, Cells]] = {
 }
 AGENTS = (
     "The paper's agents are DQN (6 million steps, then 4.5 million with RADIAL) and A3C (20 and 10 million), trained "
-    "at 1/255 with clipped rewards on 80x80 crops of a single grey frame. Its figures are means of 20 episodes +- the "
-    "standard error of the mean; it does not say of how many trainings, nor which release of the emulator it played, "
-    "and has no FGSM and no ACR in a table"
+    "at 1/255 on 80x80 crops of a single grey frame. Its figures are means of 20 episodes +- the standard error of the "
+    "mean; it does not say of how many trainings"
 )
 
 

@@ -2,11 +2,10 @@
 
     python benchmarks/reproduce/rarl.py --work FOLDER --victims FOLDER
 
-Pinto et al. 2017 train an agent and an adversary, which pushes its body, and then vary mass and friction. Here
-both sides are PPO (the paper has TRPO), a million steps each, of two layers of 64; forces act on the feet, of
-HalfCheetah on the torso too. Of forces that learn against a fixed agent there are three seeds, beside random forces of
-the same size, over ten episodes. The grid scales the masses of all bodies and all frictions, five episodes each; plain
-agents and those that met forces share algorithm, settings, steps and seed.
+Pinto et al. 2017 train an agent and an adversary that pushes its body, and then vary mass and friction. Here both are
+PPO (the paper: TRPO), a million steps each, of two layers of 64; forces act on the feet, of HalfCheetah on the torso
+too. Forces of one size act on a fixed agent over ten episodes; the grid scales all masses and all frictions, five
+episodes each. Plain agents and those that met forces share algorithm, settings, steps and seed.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 
 trains and attacks the agents that are missing, and goes on where it stopped.
 
-Agents of RecurrentPPO see the positions of cart and pole alone, and have to remember earlier ones. The budget
-is 0.05 of both. An agent is the best checkpoint of the second half of its training, of a plain one by clean return,
-else by the mean of it and that under the adversary of its day.
+Agents of RecurrentPPO see the positions of cart and pole alone; the budget is 0.05 of both. An agent is the best
+checkpoint of the second half of its training, of a plain one by clean return, else by the mean of it and that under the
+adversary of its day.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def body(data: Data) -> list[str]:
     header = ["agent", "clean", *ATTACKS, *LEARNED, "worst", "training, s", "attacks, s"]
     return [
         *prose(__doc__, 3),
-        f"Mean returns of {STEPS:,} steps of training; adversaries learned for {ATTACK_STEPS:,}. Seconds are of a "
-        "processor, those of a training up to the checkpoint that was taken, the adversary's included.",
+        f"Mean returns of {STEPS:,} steps of training; adversaries learned for {ATTACK_STEPS:,}. Seconds are a "
+        "processor's, up to the checkpoint that was taken, the adversary's included.",
         table(header, lines),
     ]
 

@@ -19,14 +19,7 @@ from typing import Any
 from figures import number, table
 from page import RESULTS, Data, Page, load
 
-STATUSES = {
-    "came out": "ours says what theirs says, at about its size",
-    "in shape": "order or direction are the same, sizes are not",
-    "in part": "some of its rows came out or came out in shape; others did not, or were not measured",
-    "did not come out": "measured, and otherwise",
-    "not built": "not measured here",
-    "nothing to measure": "drawings and settings",
-}
+STATUSES = ("came out", "in shape", "in part", "did not come out", "not built", "nothing to measure")
 FIGURE = re.compile(r"\{([^{}|]+?)(?: \| ([^{}]+))?\}")
 
 
@@ -89,7 +82,7 @@ def body(data: Data, page: str) -> Iterator[str]:
     paper = data[page]
     yield paper["note"]
     counted = Counter(item["status"] for item in paper["items"])
-    yield "; ".join(f"**{one}** ({STATUSES[one]}): {counted[one]}" for one in STATUSES if counted[one]) + "."
+    yield ", ".join(f"{counted[one]} {one}" for one in STATUSES if counted[one]) + "."
     rows = []
     for item in paper["items"]:
         files = ", ".join(f"`{path}`" for path in item.get("files", ()))

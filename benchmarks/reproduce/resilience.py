@@ -309,10 +309,7 @@ def pictures(results: Data, which: slice) -> Iterator[str]:
     """The training curves of some of the paper's figures, with what the page says of them."""
     for file, figures, key, title in TRAININGS[which]:
         if curves(results, key) is not None:
-            yield (
-                f"{figures}: the training of the adversary with seed 0. Its regret axis does not begin at zero. The "
-                f"paper's adversary is a DQN, this one PPO.\n\n![training of the adversary: {title}]({file})"
-            )
+            yield f"{figures}, of seed 0; the paper has a DQN.\n\n![training of the adversary: {title}]({file})"
 
 
 def table_6(results: Data) -> Iterator[str]:
@@ -332,12 +329,12 @@ def table_6(results: Data) -> Iterator[str]:
         "return + perturbations", "optimum", "seconds",
     ]  # fmt: skip
     yield (
-        "## Resilience (Table 6)\n\nMeans over the seeds of the adversary's training (range in brackets), 100 test "
-        "episodes each, the same for all, with a cost of 1; the largest regret is 492. `(training)` is of the last 100 "
-        "episodes, in which the adversary samples. The adversary minimises `return + perturbations`; `optimum` is the "
-        "least that is possible on the same starts, by following all timings (`fewest_perturbations`): no episode of a "
-        "trained adversary is below it. `seconds` are a processor's, the ten checkpoints included.\n\n"
-        + table(header, lines)
+        "## Resilience (Table 6)\n\nMeans over the seeds of the adversary's training (range in "
+        "brackets), over the same 100 test episodes, with a cost of 1; the largest regret is "
+        "492. `(training)` is of the last 100 episodes, in which the adversary samples. The "
+        "adversary minimises `return + perturbations`; `optimum` is the least that is possible "
+        "on the same starts, by following all timings (`fewest_perturbations`). `seconds` are "
+        "a processor's.\n\n" + table(header, lines)
     )
     yield from pictures(results, slice(0, 1))
 
@@ -386,9 +383,8 @@ def ranking(results: Data) -> Iterator[str]:
         yield (
             "## Ranking of the victims\n\nFrom the least resilient, or least robust, of a family to the most; the "
             "paper's order is dqn, ppo, a2c by both. Intervals of 95%: of the mean, over the seeds of the adversary's "
-            "training; of the difference to the next, over the test's starts. One that holds zero leaves the order "
-            "open. These are rankings of agents, one of every algorithm, and not of algorithms.\n\n"
-            + "\n\n".join(parts)
+            "training; of the difference to the next, over the test's starts (one that holds zero leaves the order "
+            "open). These are rankings of agents, not of algorithms.\n\n" + "\n\n".join(parts)
         )
 
 
@@ -410,9 +406,7 @@ def timing_section(results: Data) -> Iterator[str]:
             "chosen without learning: at random (`Bernoulli`), and by the gap between the victim's most and least "
             "preferred action (`Strategic`, Lin et al. 2017), with parameters from other episodes. The worst action by "
             "the policy's probabilities, by `r + gamma V(s')` (equation 3) and by a Q imitated from 20,000 queries "
-            "leave the same here, and within one step of -149 on Acrobot at a quarter of the steps; the paper's argmin "
-            "names the action that is played anyway at one step in ten of PPO's.\n\n"
-            + table(["victim", "learned", *timings], lines)
+            "leave the same here.\n\n" + table(["victim", "learned", *timings], lines)
         )
 
 
@@ -451,9 +445,8 @@ def budget_section(results: Data) -> Iterator[str]:
     budgets = [str(budget) for budget in next(iter(rows.values()))["budgets"]]
     yield (
         "## What each budget can cost\n\nThe mean of the highest regret that so many perturbations can cause within 60 "
-        "steps, by following all timings (`resilience_profile`); an episode that is not over by then counts as going "
-        "on without more of them. An asterisk marks a lower bound, where not all timings were followed.\n\n"
-        + table(["victim", "starts", *budgets, "seconds"], lines)
+        "steps, by following all timings (`resilience_profile`). An asterisk marks a lower bound, where not all were "
+        "followed.\n\n" + table(["victim", "starts", *budgets, "seconds"], lines)
     )
 
 
@@ -472,9 +465,7 @@ def steps_section(results: Data) -> Iterator[str]:
     if lines:
         yield (
             "## At which steps (Figures 4-6, section 6.2)\n\nThe share of the test's episodes that were attacked at "
-            'step t, over all seeds. The paper finds that "the initial timesteps have been the subject of most '
-            'perturbations"; here most are in the first half of an episode, and the first two steps are perturbed '
-            "less often than the next four.\n\n"
+            "step t, over all seeds.\n\n"
             + (f"![time steps that were attacked, of seed 0]({STEPS_PICTURE})\n\n" if tests(results) else "")
             + table(["victim", *(f"t={t}" for t in range(SHOWN_STEPS)), "mean length", "in the first half"], lines)
         )
@@ -504,8 +495,7 @@ def algorithm_section(results: Data) -> Iterator[str]:
         ]
         yield (
             "## The paper's algorithm\n\nThe DQN of Table 5 (prioritised replay, noise on the parameters) beside PPO, "
-            "on the same game with the dense reward; Table 5 allows 100,000 steps, with an end where training is "
-            "stable.\n\n" + table(header, lines)
+            "on the same game with the dense reward. Table 5 allows 100,000 steps.\n\n" + table(header, lines)
         )
 
 

@@ -3,22 +3,18 @@
     python benchmarks/reproduce/robots.py --robots FOLDER
 
 The folder holds a Unitree Go1 (``go1/go1.xml`` and ``go1/policy.onnx``, an MLP with its normaliser, from MuJoCo
-Playground), a Unitree G1 (``g1/g1.xml`` and ``g1/policy.pt``, an LSTM in TorchScript whose state lies in buffers, from
-unitree_rl_gym), and ``walk.py``, which walks both in plain MuJoCo without this library. Its classes ``Go1`` and ``G1``
-say what a policy observes and how an action drives the joints; its function ``walk`` plays an episode.
+Playground), a Unitree G1 (``g1/g1.xml`` and ``g1/policy.pt``, an LSTM in TorchScript, from unitree_rl_gym), and
+``walk.py``, which walks both in plain MuJoCo without this library: its classes ``Go1`` and ``G1`` say what a policy
+observes and how an action drives the joints, its function ``walk`` plays an episode.
 
-Metres forward in ten seconds, or until a fall: means over the same episodes, and their range. The environments here are
-Gymnasium's around the classes of ``walk.py``; the disturbances are threats of this library. Pushes go sideways, for
-0.2 s every 2 s.
-
-Two definitions differ from those of ``walk.py``, which has no late observations. Under a delay of actions its policy
-observes the last action that was sent, in an environment the last one that was received. Under a load ``walk.py``
-changes the mass alone, this library also what MuJoCo computes from masses beforehand (``mj_setConst``). So a second
-column has ``walk.py`` with the definitions of this page, still without this library, and a third how far this library
-is from that where it runs the policy's file in the same way (by ONNX Runtime or TorchScript), in one environment.
-
-The last columns are of the network that the library reads from the file, with all episodes at once. Its actions differ
-from those of the file in the last digits of float32, and where a robot is near a fall that alone changes an episode.
+Metres forward in ten seconds, or until a fall: means over the same episodes, and their range. Pushes go sideways, for
+0.2 s every 2 s. The environments here are Gymnasium's around the classes of ``walk.py``, with two other definitions:
+under a delay of actions the policy observes the last action that was received, in ``walk.py`` the last one sent; under
+a load this library also changes what MuJoCo computes from masses beforehand (``mj_setConst``). ``redefined`` is
+``walk.py`` with these definitions, without this library; the column beside it says how far this library is from that
+where it runs the policy's file (by ONNX Runtime or TorchScript) in one environment. ``network`` is what the library
+reads from the file, with all episodes at once: its actions differ in the last digits of float32, which near a fall
+alone changes an episode.
 """
 
 from __future__ import annotations
@@ -317,32 +313,24 @@ def body(data: Data) -> list[str]:
         [count, span(row["metres"], 4), span(row["by_hand"], 4), apart(row["metres"], row["by_hand"])]
         for count, row in data["side by side"].items()
     ]
-    parts = [
-        part for name in ("disturbed", "rounded", "bounds", "side by side", "attacked") for part in data[name].values()
-    ]
-    seconds = sum(part["seconds"] for part in parts)
     lines = ["robot", "disturbance", "`walk.py`, m", "redefined, m", "library, differs by, m", "network, m", "falls"]
     return [
         *prose(__doc__),
-        f"The figures of this page took {seconds:.0f} seconds of a processor, on a machine whose load was "
-        f"{span([part['load'] for part in parts], 1)}.",
         table(lines, disturbances),
-        f"How far Go1 comes under pushes of 200 N is chance: {MANY} episodes of `walk.py` with random numbers up "
-        f"to {ROUNDING:g} added to the actions end at {span(data['rounded']['Go1']['metres'], 2)} m.",
+        f"How far Go1 comes under pushes of 200 N is chance: with random numbers up to {ROUNDING:g} added to the "
+        f"actions, {MANY} episodes of `walk.py` end at {span(data['rounded']['Go1']['metres'], 2)} m.",
         "# Attacks on Go1",
-        "Each feature of an observation may be off by 0.1, in its own unit (m/s, rad/s, rad). `max-diff` needs the "
-        "gradients of the network, `square` only its actions. Seconds are of a processor, for all episodes, with and "
-        "without the attack.",
+        "Each feature of an observation may be off by 0.1, in its own unit (m/s, rad/s, rad). Seconds are a "
+        "processor's, for all episodes, with and without the attack.",
         table(["attack", "clean, m", "attacked, m", "falls", "seconds"], attacks),
         "# Bounds on Go1's network",
-        f"Boxes around {STATES} states of a walk, with {STATES * POINTS:,} points in them, half of which are corners: "
-        "how many of the actions there lie outside of any of the bounds (`action_bounds`). Widths are means over the "
-        "actions, each of which lies between -1 and 1: of what the points reach, and of the bounds, which say nothing "
-        "where theirs is 2.",
+        f"Boxes around {STATES} states of a walk: how many of the actions at {STATES * POINTS:,} points in them, half "
+        "of which are corners, lie outside of any of the bounds (`action_bounds`), and mean widths of what the points "
+        "reach and of the bounds. Actions lie between -1 and 1: bounds of width 2 say nothing.",
         table(["radius", "reached", *METHODS, "outside"], bounds),
         "# G1's LSTM in several environments at once",
-        f"{MANY} episodes without a disturbance. The state of an episode's LSTM is its own, so figures do not "
-        "depend on how many are played at once, but for the rounding of float32.",
+        f"{MANY} episodes without a disturbance: how many are played at once changes nothing but the rounding of "
+        "float32.",
         table(["environments", "library, m", "`walk.py`, m", "largest difference, m"], envs),
     ]
 

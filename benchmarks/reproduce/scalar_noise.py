@@ -4,9 +4,9 @@
 
 Gu et al. 2025 add one number, Gaussian or uniform, to all features alike at every step: by default a deviation of 0.005
 (0.05 in their comments), uniform numbers from 0.05 to 0.55, masses by a Gaussian of 0.05. Beside these stand the same
-noise for every feature by itself, and what is looked for within twice the deviation: MaxDiff on observations, and the
-search for the worst dynamics on masses. Ten episodes each. They publish curves of agents that train under such noise,
-so no number of theirs stands beside these.
+noise for every feature by itself, and the worst case within twice the deviation: by MaxDiff on observations, by the
+search for the worst dynamics on masses. Ten episodes each. Their curves are of agents that train under such noise, so
+no number of theirs stands here.
 """
 
 from __future__ import annotations

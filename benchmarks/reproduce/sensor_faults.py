@@ -2,11 +2,10 @@
 
     python benchmarks/reproduce/sensor_faults.py
 
-Sizes are counted in the range of each feature in clean episodes, or in grey levels of Pong: a bias and a drift of a
-tenth of it (25 levels), readings in steps of a fifth, sensors that read the middle half alone; the one sensor sticks
-whose loss costs most. Delays are two steps, jitter is up to three, a tenth of numbers or a fifth of messages is lost;
-noise has the size of the bias. Twenty episodes, of Pong five. To agents without memory the loss of observations and
-that of actions are nearly the same fault.
+Sizes are shares of the range of each feature in clean episodes, or grey levels of Pong: noise, a bias and a drift of a
+tenth (25 levels), readings in steps of a fifth, sensors that read the middle half alone; the one sensor sticks whose
+loss costs most. Delays are two steps, jitter is up to three, a tenth of numbers or a fifth of messages is lost. Twenty
+episodes, of Pong five.
 """
 
 from __future__ import annotations

@@ -229,10 +229,9 @@ def body(data: Data) -> list[str]:
         "An agent acts on its observation with noise `N(0, sigma^2)` at every step. `certified` is a lower bound on "
         "its expected return under every attack whose perturbations have a total Euclidean length of at most `eps` "
         "over the episode (policy smoothing, Kumar, Levine and Feizi 2022), at confidence 0.95; at `eps` 0 it is what "
-        "the episodes show of the return without an attack. Attacks are on other episodes, of that length at most: "
-        "`fgsm` on the average over 16 draws of noise, `network` (fgsm) on the network without noise, `tilt` "
-        "pushes the angle and its speed one way, `lean` back to upright "
-        "while the pole leans. A length is spent over so many steps, each the same part of it. "
+        "the episodes show of the return without an attack. Attacks are of that length, spent evenly over so many "
+        "steps, on other episodes: `fgsm` on the average over 16 draws of noise, `network` (fgsm) on the network "
+        "without noise, `tilt` pushes the angle and its speed one way, `lean` back to upright while the pole leans. "
         f"{verdict(data)}",
         "![certified return over the length of an attack](smoothing.png)",
     ]

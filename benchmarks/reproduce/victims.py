@@ -5,10 +5,9 @@
 Means +- standard deviations over n episodes, with a 95% interval. Environments, eps and its unit are those of the card;
 cards of CartPole bring none and are attacked at 0.1 in raw units, agents of Atari, which sample their actions, at one
 grey level. `noise` is uniform, `max-diff` and `robust-sarsa` take 10 steps, `fgsm` one. The card's intervals are those
-of its own standard deviation and n. What the authors published comes without n and under attacks of their own, so it
-stands beside and is not compared. On Gaussian agents that play their mean (wocar) `max-diff` weighs all dimensions of
-an action alike, as the released code does, and `weights=std` takes the divergence of the policy; the cards do not say
-which of the two their own runs are of.
+of its own standard deviation and n. What the authors published is under attacks of their own, and not compared. On
+Gaussian agents that play their mean (wocar) `max-diff` weighs all dimensions of an action alike, as the released code
+does, and `weights=std` takes the divergence of the policy; the cards do not say which theirs is.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from figures import Figure, kept, measured, number, of_row, table
-from page import AGAIN, VICTIMS, Data, Page, Results, episode_options, prose
+from page import AGAIN, VICTIMS, Data, Page, Results, episode_options, hardware, prose
 
 import adv_wrappers as adv
 
@@ -92,7 +91,7 @@ def head(data: Data) -> str:
     """Which cards were evaluated by which command, on which machine."""
     groups: dict[str, list[str]] = {}
     for name, result in data["cards"].items():
-        how = f"`{result['command']}` on {result['machine']}; mujoco {result['versions'].get('mujoco', '?')}"
+        how = f"`{result['command']}` on {hardware(result['machine'])}; mujoco {result['versions'].get('mujoco', '?')}"
         groups.setdefault(how, []).append(name)
     if len(groups) == 1:
         return f"Made by {next(iter(groups))}."

@@ -212,8 +212,7 @@ def body(data: Data) -> list[str]:
         f"{SEQUENCES} sequences or {SECONDS:.0f} seconds.",
         f"Pong, one point an episode, {data['pong']['agent']}, bounds by `{pong[0]['method']}`, eps in grey levels, "
         f"{len(pong[0]['clean_acr'])} episodes. The paper's rows are what section 4.3 says of its Figure 2, eps read "
-        "as grey levels; its agent sees one frame of 80x80 pixels, so at which eps points begin to be lost cannot be "
-        "compared. That GWC is AWC wherever a search finishes can.",
+        "as grey levels; its agent sees one frame, so at which eps points begin to be lost cannot be compared.",
         table(header, lines),
         "![shares of points won over eps](worst_case.png)",
         f"CartPole, {CARTPOLE_STEPS} steps an episode, eps in raw units, bounds by `crown`:",

@@ -2,9 +2,9 @@
 
     python benchmarks/reproduce/worst_critic.py --work FOLDER
 
-While WocaR-PPO trains, a second critic learns what the agent returns at least under attacks. An attacker who has it
-need not learn one: here Robust Sarsa perturbs by that critic, and by one of `train_critic`. The agent is of Hopper
-(1M steps, seed 0, twenty episodes), its best checkpoint its last.
+While WocaR-PPO trains, a second critic learns the least return under attacks. An attacker who has it need not learn
+one: here Robust Sarsa perturbs by that critic, and by one of `train_critic`. The agent is of Hopper (1M steps, seed 0,
+twenty episodes), its best checkpoint its last.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python benchmarks/reproduce/worst_dynamics.py --work FOLDER
 
 Every parameter may be off by a share of its own value, for whole episodes. CMA-ES plays 200 sets of parameters, the
-first 50 of them corners of the box; the random search 1000, and a grid up to 200, on the same episodes. What CMA-ES
-found is then played on twenty other episodes, which is the figure to report.
+first 50 of them corners of the box; the random search 1000, and a grid up to 200, on the same episodes. The figure to
+report is that of other episodes, twenty, under what CMA-ES found.
 """
 
 from __future__ import annotations
