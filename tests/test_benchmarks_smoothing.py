@@ -21,12 +21,14 @@ def script():
 
 def row(returns, attacked, name="fgsm, 1 step, 1 sigma"):
     figures = {"mean_return": float(np.mean(attacked)), "low": 0.0, "high": max(attacked), "eps": 0.1}
+    radii = {"observations": 2, "samples": 9, "votes": [0.1, 0.0], "q": [0.0, 0.0]}
     return {
         "sigma": 0.1,
         "vote": 1,
         "returns": returns,
         "attacks": {name: figures},
         "clean": {"mean_return": 500.0},
+        "radii": radii,
     }
 
 

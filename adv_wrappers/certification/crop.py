@@ -51,7 +51,7 @@ from torch import Tensor
 from adv_wrappers.certification.action_search import SearchOrder
 from adv_wrappers.certification.certificate import Certificate, CertifiedEpisode, with_larger_radii
 from adv_wrappers.certification.certify import CertifyingSearch
-from adv_wrappers.certification.smoothing import hoeffding, score_bounds, smoothed_victim
+from adv_wrappers.certification.smoothing import hoeffding, q_bounds, smoothed_victim, vote_bounds
 from adv_wrappers.core.budgets import L2
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Array
@@ -208,7 +208,8 @@ class ScoreBounds:
         if new:
             victim, first = self.victim, len(self._known)
             seen = to_victim(observations[[*new.values()]], victim.dtype, victim.device, True)
-            ends = score_bounds(victim, seen, self._samples, self._seed, self._level, first)
+            about = victim, seen, self._samples, self._seed, self._level
+            ends = vote_bounds(*about, first) if victim.q_range is None else q_bounds(*about, victim.q_range, first)
             self._known.update(zip(new, zip(*ends, strict=True), strict=True))
         found = [self._known.get(key, self._nothing) for key in keys]
         low, high = (torch.stack(side) for side in zip(*found, strict=True))

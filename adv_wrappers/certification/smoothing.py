@@ -1,4 +1,4 @@
-"""What randomized smoothing certifies: the return of an agent that acts on noise.
+"""What randomized smoothing certifies: the return of an agent that acts on noise, and the radius of single actions.
 
 **Policy smoothing** (Kumar, Levine and Feizi 2022, "Policy Smoothing for Provably Robust Reinforcement Learning", by
 their adaptive Neyman-Pearson lemma). The agent adds ``N(0, sigma^2)`` to every observation. Let ``P(return >= c) >= p``
@@ -30,7 +30,20 @@ function of U that does not fall (their quantiles); the same function of ``U - e
 that the thresholds allow, and its divergence from the clean one is at most that of ``U - eps / sigma`` from U (data
 processing), so it lies in the ball. What such a ball adds are other norms and noise, and actions: it is not built.
 
-**Open in the papers.** Neither says how sampled actions count: here they are noise like any other.
+**Single actions** (Wu et al. 2022, "CROP: Certifying Robust Policies for RL through Functional Smoothing", their local
+smoothing; for votes Cohen et al. 2019, theorem 1). Let ``s(o, a)`` in [0, 1] be the average over noise of something at
+``o``: the share of noisy copies on which the agent plays ``a``, or its Q-value, clipped to a range and scaled to [0, 1]
+(CROP). Then the action with the largest ``s`` stays the same at every ``o'`` within::
+
+    |o' - o| < sigma / 2 (Phi^-1(s(o, first)) - Phi^-1(s(o, second))).
+
+This is about the exact average, which ``vote=n`` approaches with n, and about one step: a radius is for the observation
+that it was computed at, and says nothing about the return once one action has changed.
+
+**Open in the papers.** CROP's bounds hold at confidence 1 - alpha for each action, without a word on choosing the
+largest after having looked: here all actions are bounded at once. Neither says how sampled actions count (here they are
+noise like any other), nor what a confidence that holds per state means for an episode of many (:func:`action_radius`:
+nothing; give it ``1 - (1 - confidence) / steps``).
 
 **CROP's bounds on the return.** Its global smoothing (GRe) is of attacks that are fixed beforehand; the lemma above
 makes the same numbers hold for attacks that adapt. Its percentile is :meth:`SmoothedCertificate.certified_quantile`.
@@ -48,13 +61,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from statistics import NormalDist
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from adv_wrappers.core import rng
+from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ValueRangeError, VictimError
@@ -69,6 +83,8 @@ from adv_wrappers.utils.limits import (
     EpisodeCount,
     Expected,
     Finite,
+    Limits,
+    NotNegative,
     OpenShare,
     Positive,
     Seed,
@@ -78,7 +94,7 @@ from adv_wrappers.utils.limits import (
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.smoothed import Smoothed
+from adv_wrappers.victims.smoothed import Smoothed, checked_q_range
 from adv_wrappers.victims.victim import Victim
 
 _NORMAL = NormalDist()
@@ -304,39 +320,110 @@ def _least_probability(successes: int, trials: int, level: float) -> float:
     return low
 
 
-def score_bounds(
-    victim: Smoothed, seen: Any, samples: int, seed: int, level: float, first: int = 0
-) -> tuple[Tensor, Tensor]:
-    """Bounds on what a smoothed agent ranks every action by, in [0, 1].
+@dataclass(frozen=True)
+class ActionRadii:
+    """Radii within which the most frequent action (or the one of the highest average Q) stays the same.
 
-    By votes it is the share of noisy copies on which the action is played, bounded by Clopper and Pearson; with
-    ``q_range`` the average over noise of clipped Q-values in units of their range, bounded by Hoeffding.
+    Attributes:
+        actions: numbers of these actions, from 0, int ``[N]``.
+        radii: Euclidean, in the unit of sigma, ``[N]``; 0 where no other action can be ruled out.
+    """
+
+    actions: Integers
+    radii: Floats
+
+    @checked
+    def certified(self, radius: NotNegative) -> float:
+        """The share of the observations whose action is certified at a radius."""
+        return float((self.radii > radius).mean())
+
+
+@checked
+def action_radius(
+    victim: Smoothed | str,
+    observations: Any,
+    samples: Annotated[int, Limits(2)] = 1000,
+    seed: Seed = 0,
+    *,
+    q_range: tuple[float, float] | None = None,
+    confidence: OpenShare = 0.95,
+) -> ActionRadii:
+    """The radius within which the action of a smoothed agent stays the same, at every observation by itself.
 
     Args:
-        victim: the agent, of one discrete action; how many votes it takes is not looked at.
-        seen: observations ``[N, *S]``, as the victim takes them.
+        victim: a :class:`Smoothed` victim of one discrete action, or its reference; how many votes it takes is not
+            looked at, since the radius is that of the exact majority.
+        observations: arrays or tensors ``[N, *S]``, or a dictionary of them.
         samples: noisy copies of every observation.
         seed: seeds the noise.
+        q_range: None counts votes (Cohen et al. 2019); the least and the largest Q-value, to which Q-values are
+            clipped, average these instead (CROP): then the radius is that of the agent that plays the action of the
+            highest average of clipped Q-values.
+        confidence: probability that the radius of an observation holds; for each by itself.
+
+    Raises:
+        VictimError: for a victim without noise, of other actions, and ``q_range`` without Q-values.
+        ValueRangeError: for arguments out of range.
+
+    >>> import numpy as np
+    >>> from adv_wrappers.certification.smoothing import action_radius
+    >>> found = action_radius("smoothed:zoo:cartpole-dqn?sigma=0.1", np.zeros((1, 4)), 100)
+    >>> found.radii.shape
+    (1,)
+    """
+    victim = smoothed_victim(victim, one_action=True)
+    seen = to_victim(observations, victim.dtype, victim.device, True, space=victim.observation_space)
+    level = (1 - confidence) / (2 * victim.width)  # a lower and an upper bound for every action
+    if q_range is None:
+        low, high = vote_bounds(victim, seen, samples, seed, level)
+    else:
+        low, high = q_bounds(victim, seen, samples, seed, level, q_range)
+    best = low.argmax(-1, keepdim=True)
+    first = low.gather(-1, best).squeeze(-1)
+    second = high.scatter(-1, best, 0.0).amax(-1)
+    if q_range is None:
+        second = torch.minimum(second, 1 - first)
+    gap = torch.where(first > second, torch.special.ndtri(first) - torch.special.ndtri(second), 0.0)
+    return ActionRadii(best.squeeze(-1).numpy(), (victim.sigma / 2 * gap).numpy())
+
+
+def vote_bounds(
+    victim: Smoothed, seen: Any, samples: int, seed: int, level: float, first: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Bounds on the share of noisy copies on which every action is played, by Clopper and Pearson.
+
+    Args:
+        victim, samples, seed: as for :func:`action_radius`.
+        seen: observations ``[N, *S]``, as the victim takes them.
         level: probability that a bound fails, for each of the ``2 N A`` by itself.
         first: the number of the first observation; those of other numbers get other noise.
 
     Returns:
         Lower and upper bounds, float64 ``[N, A]``.
     """
-    agent = victim.victim
-    if victim.q_range is not None:
-        least, most = victim.q_range
-        values = _sampled(victim, seen, samples, seed, lambda obs, keys: agent.params(obs).clamp(least, most), first)
-        mean = (values.double().mean(1) - least) / (most - least)
-        error = hoeffding(samples, level)
-        return (mean - error).clamp(min=0.0), (mean + error).clamp(max=1.0)
     start = int(getattr(victim.action_space, "start", 0))
-    played = _sampled(victim, seen, samples, seed, lambda obs, keys: agent.play(obs, None, keys) - start, first)
+    played = _sampled(victim, seen, samples, seed, lambda obs, keys: victim.victim.play(obs, None, keys) - start, first)
     counts = torch.nn.functional.one_hot(played.long(), victim.width).sum(1)
     bounds = {k: least_probability(k, samples, level) for k in counts.unique().tolist()}
     others = {k: 1 - least_probability(samples - k, samples, level) for k in bounds}
     low, high = (counts.double().apply_(lambda k, table=table: table[int(k)]) for table in (bounds, others))
     return low, high
+
+
+def q_bounds(
+    victim: Smoothed, seen: Any, samples: int, seed: int, level: float, q_range: tuple[float, float], first: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Bounds on the average over noise of clipped Q-values in units of their range, by Hoeffding.
+
+    Arguments and bounds are those of :func:`vote_bounds`, and ``q_range`` as for :func:`action_radius`.
+    """
+    least, most = checked_q_range(victim.victim, q_range)
+    values = _sampled(
+        victim, seen, samples, seed, lambda obs, keys: victim.victim.params(obs).clamp(least, most), first
+    )
+    mean = (values.double().mean(1) - least) / (most - least)
+    error = hoeffding(samples, level)
+    return (mean - error).clamp(min=0.0), (mean + error).clamp(max=1.0)
 
 
 def hoeffding(samples: int, level: float) -> float:

@@ -102,12 +102,7 @@ class Smoothed(VictimAround):
         self.samples = integer("samples", samples, 0)
         if self.vote > 1 and isinstance(victim.action_space, spaces.Box):
             raise VictimError(f"a majority is one of discrete actions, this victim acts in {victim.action_space}")
-        if q_range is not None:
-            if victim.kind != "q":
-                raise VictimError(f"q_range is for Q-values, this victim has {victim.kind}")
-            if len(q_range) != 2 or not number("q_range", q_range[0]) < number("q_range", q_range[1]):
-                raise ValueRangeError(f"q_range must be the least and the largest Q-value, got {q_range}")
-        self.q_range = None if q_range is None else (float(q_range[0]), float(q_range[1]))
+        self.q_range = None if q_range is None else checked_q_range(victim, q_range)
         space = victim.observation_space
         self._shapes = [leaf.shape for leaf in _boxes(space)]
         if not self._shapes:
@@ -239,6 +234,20 @@ class Smoothed(VictimAround):
     def __repr__(self) -> str:
         votes = f", {self.vote} votes" if self.vote > 1 else ""
         return f"<Smoothed, sigma={self.sigma:g}{votes}, of {self.victim!r}>"
+
+
+def checked_q_range(victim: Victim, q_range: tuple[float, float]) -> tuple[float, float]:
+    """The least and the largest Q-value of a victim, as numbers.
+
+    Raises:
+        VictimError: for a victim without Q-values.
+        ValueRangeError: for what are no two numbers, the first below the second.
+    """
+    if victim.kind != "q":
+        raise VictimError(f"q_range is for Q-values, this victim has {victim.kind}")
+    if len(q_range) != 2 or not number("q_range", q_range[0]) < number("q_range", q_range[1]):
+        raise ValueRangeError(f"q_range must be the least and the largest Q-value, got {q_range}")
+    return float(q_range[0]), float(q_range[1])
 
 
 def _boxes(space: Space) -> list[spaces.Box]:

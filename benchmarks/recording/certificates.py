@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 import adv_wrappers as adv
 from benchmarks.recording.values import Items, Value, exact, inner, untimed
@@ -24,6 +25,7 @@ def certificates() -> Items:
         found[f"all starts {victim} eps {eps}"] = functools.partial(all_starts, victim, env, eps)
     found["smoothed returns"] = smoothed_returns
     found["smoothed actions"] = smoothed_actions
+    found["action radii"] = action_radii
     return found
 
 
@@ -67,3 +69,11 @@ def smoothed_actions() -> Value:
     how = {"samples": 200, "max_states": 50, "max_nodes": 60, "env_kwargs": {"max_episode_steps": 20}}
     found = inner("certify_smoothed_actions")(SMOOTHED, "CartPole-v1", [0.02, 0.1], 2, 0, **how)
     return [[one.lower_returns, one.finished_searches, one.method, str(one)] for one in found]
+
+
+def action_radii() -> Value:
+    """Radii within which a smoothed agent acts alike, by votes and by values."""
+    x = np.random.default_rng(3).normal(0, 0.1, (16, 4)).astype(np.float32)
+    found = inner("action_radius")(SMOOTHED, x, 500, 1)
+    by_q = inner("action_radius")(SMOOTHED, x, 500, 1, q_range=(0.0, 100.0))
+    return [found.actions, found.radii, by_q.actions, by_q.radii]

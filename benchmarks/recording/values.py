@@ -29,6 +29,7 @@ ELSEWHERE = {
     "SUITES": "adv_wrappers.studies",
     "StateBoxSearch": "adv_wrappers.certification.all_starts",
     "action_bounds": "adv_wrappers.victims.action_bounds",
+    "action_radius": "adv_wrappers.certification.smoothing",
     "beam_search": "adv_wrappers.evaluation.searches.beam",
     "certify_smoothed_actions": "adv_wrappers.certification.crop",
     "crown": "adv_wrappers.bounds",

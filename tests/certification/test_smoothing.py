@@ -17,13 +17,13 @@ import adv_wrappers as adv
 from adv_wrappers import L2, load_victim
 from adv_wrappers.certification.smoothing import (
     SmoothedCertificate,
+    action_radius,
     certify_smoothed,
     least_probability,
-    score_bounds,
 )
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.smoothed import Smoothed
-from tests.core.helpers import chooser, linear, randn
+from tests.core.helpers import actor, chooser, linear, mlp, randn
 from tests.evaluation.agents import make_short
 from tests.every_case import every_case
 
@@ -144,6 +144,15 @@ def test_no_attack_of_the_same_total_length_is_below_the_certified_return():
     assert lowest < 0.9 * rows[0]["mean_return"]  # the attacks do something
 
 
+def test_the_radius_of_a_linear_choice_is_its_distance():
+    """Votes on two sides of a plane: the radius is the distance to the plane, less what confidence costs."""
+    obs = torch.tensor([[0.5, 9, 9, 9], [-0.2, 0, 0, 0], [0.0, 1, 1, 1]], dtype=torch.float64)
+    found = action_radius(threshold(1.0), obs, 4000)
+    assert found.actions[:2].tolist() == [0, 1]
+    assert (found.radii <= np.abs(obs[:, 0].numpy())).all() and found.radii == pytest.approx([0.5, 0.2, 0.0], abs=0.08)
+    assert found.certified(0.3) == pytest.approx(1 / 3)
+
+
 @pytest.mark.parametrize(("eps", "share"), [(0.5, 0.1), (0.5, 0.9)])
 def test_a_certified_quantile_is_below_that_under_the_worst_attack(share, eps):
     """Returns are normal; the worst attack of the theorem moves their distribution function by eps / sigma."""
@@ -170,12 +179,43 @@ def test_quantiles_of_few_or_much_moved_returns_are_the_least_return():
         found.certified_quantile(0.1, 1.0)
 
 
+@pytest.mark.slow
+def test_no_move_within_a_radius_changes_the_majority():
+    victim, obs = Smoothed(chooser(mlp(4, 3)), 0.5), randn(8, 4)
+    found = action_radius(victim, obs, 1000)
+    assert (found.radii > 0.05).sum() >= 4
+    move = randn(8, 3, 4, seed=5)
+    moved = obs[:, None] + 0.9 * torch.from_numpy(found.radii)[:, None, None] * move / move.norm(dim=-1, keepdim=True)
+    other = action_radius(victim, moved.flatten(0, 1), 300, seed=1)
+    same = other.actions.reshape(8, 3) == found.actions[:, None]
+    assert same[found.radii > 0].all()
+
+
+def test_crops_radius_from_q_values():
+    """CROP's local smoothing, with Hoeffding's bounds for all actions at once."""
+    inner = chooser(linear(torch.tensor([[3.0, 0, 0, 0], [0.0, 0, 0, 0]]), torch.tensor([5.0, 1.0])), "q", actions=2)
+    victim, obs = Smoothed(inner, 0.5), torch.zeros(1, 4, dtype=torch.float64)
+    found = action_radius(victim, obs, 3000, q_range=(0.0, 10.0))
+    error = math.sqrt(math.log(4 / 0.05) / 6000)
+    expected = 0.25 * (NORMAL.inv_cdf(0.5 - error) - NORMAL.inv_cdf(0.1 + error))
+    assert found.radii[0] == pytest.approx(expected, abs=0.01) and found.actions[0] == 0
+    clipped = action_radius(victim, obs, 3000, q_range=(0.0, 2.0))  # Q-values are clipped to it
+    assert clipped.radii[0] < 0.25 * (NORMAL.inv_cdf(0.98) - NORMAL.inv_cdf(0.5))
+
+
+def test_radii_depend_on_seed_and_place_alone():
+    victim, obs = Smoothed(chooser(mlp(4, 3), select="sample"), 0.5, 7), randn(5, 4)
+    whole, part = action_radius(victim, obs, 200), action_radius(victim, obs[:2].numpy(), 200)
+    assert np.array_equal(whole.radii[:2], part.radii) and np.array_equal(whole.actions[:2], part.actions)
+    assert not np.array_equal(whole.radii, action_radius(victim, obs, 200, seed=1).radii)
+
+
 def test_images_are_sampled_part_by_part(monkeypatch):
-    victim, obs = threshold(0.5), randn(5, 4)
-    whole = score_bounds(victim, obs, 64, 0, 0.01)
+    victim, obs = Smoothed(chooser(mlp(4, 3)), 0.5), randn(5, 4)
+    whole = action_radius(victim, obs, 64)
     monkeypatch.setattr("adv_wrappers.certification.smoothing._MOST", 4 * 32)
-    for one, part in zip(whole, score_bounds(victim, obs, 64, 0, 0.01), strict=True):
-        assert part.shape == (5, 2) and torch.allclose(part, one, atol=0.3)
+    parts = action_radius(victim, obs, 64)
+    assert parts.radii == pytest.approx(whole.radii, abs=0.3) and parts.radii.shape == (5,)
 
 
 def test_the_least_return_is_that_of_the_environment_at_hand_or_the_users():
@@ -201,8 +241,16 @@ def test_the_least_return_is_that_of_the_environment_at_hand_or_the_users():
 
 
 def test_what_is_refused():
-    with pytest.raises(VictimError, match="a victim with noise"):
-        certify_smoothed("zoo:cartpole-dqn", "CartPole-v1")
+    moving = Smoothed(actor(mlp(4, 3)), 0.1)
+    policy = Smoothed(chooser(mlp(4, 3)), 0.1)
+    for wrong, match in [
+        (lambda: certify_smoothed("zoo:cartpole-dqn", "CartPole-v1"), "a victim with noise"),
+        (lambda: action_radius("zoo:cartpole-dqn", np.zeros((1, 4))), "a victim with noise"),
+        (lambda: action_radius(moving, randn(1, 4)), "discrete ones, one a step"),
+        (lambda: action_radius(policy, randn(1, 4), q_range=(0, 1)), "q_range is for Q-values"),
+    ]:
+        with pytest.raises(VictimError, match=match):
+            wrong()
     known = SmoothedCertificate([1.0], 0.1, 0.0)
     for wrong, match in [
         (lambda: SmoothedCertificate([], 0.1, 0.0), "at least one return"),
@@ -216,6 +264,8 @@ def test_what_is_refused():
         (lambda: certify_smoothed("smoothed:zoo:cartpole-dqn?sigma=1", "CartPole-v1", confidence=0), "confidence must"),
         (lambda: least_probability(3, 2, 0.1), "successes must be"),
         (lambda: least_probability(1, 2, 0.0), "level must be"),
+        (lambda: action_radius(policy, randn(1, 4), 1), "samples must be"),
+        (lambda: action_radius(threshold(1.0), randn(1, 4), q_range=(1, 1)), "the least and the largest"),
     ]:
         with pytest.raises(ValueRangeError, match=match):
             wrong()
