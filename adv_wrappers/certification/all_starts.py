@@ -1,4 +1,4 @@
-"""Searches over boxes of states: certified returns of CartPole and MountainCar, for all starts at once.
+"""Searches over boxes of states: certified returns of CartPole, MountainCar and Pendulum, for all starts at once.
 
 What an adversary can make of an episode after some steps is a set of states. The search follows a set of boxes that
 holds it: at every step the possible actions in each box are computed, by bounds on the victim's network over the box of
@@ -18,7 +18,7 @@ many as what is left of the time, or of the number of boxes, seems to allow.
 
 Bounds on the network that are tighter than CROWN's take longer, so that fewer boxes are followed in the same time. They
 pay where more boxes certify no more, since CROWN's allow actions that nothing brings about however small the boxes are.
-So searches begin with CROWN's bounds for ``"full-crown"``, ``"refined"`` and
+So searches for agents with discrete actions begin with CROWN's bounds for ``"full-crown"``, ``"refined"`` and
 ``"bisect"`` too, and a round that certifies no more than those before is followed by one with the next tighter bounds,
 and as many boxes as the best round so far had.
 """
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ from adv_wrappers.utils.limits import NotNegative, Positive, checked
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, from_module, load_victim
-from adv_wrappers.victims.action_bounds import Method, params_network, possible_actions
+from adv_wrappers.victims.action_bounds import Method, action_bounds, params_network, possible_actions
 from adv_wrappers.wrappers.layer import AnyEnv
 
 _BOXES = 300_000  # that a search without seconds steps by default
@@ -89,8 +89,8 @@ def certify_all_starts(
 
     Args:
         victim: the agent, or its reference: feed-forward, playing its mode.
-        env: CartPole or MountainCar as ``gymnasium.make`` makes them, with a limit of steps. Its constants
-            (``goal_velocity=``, ``sutton_barto_reward=``, ...) are read from it. It is not stepped.
+        env: CartPole, MountainCar or Pendulum as ``gymnasium.make`` makes them, with a limit of steps. Its constants
+            (``g=``, ``sutton_barto_reward=``, ...) are read from it. It is not stepped.
         eps, scale, within: the budget, as for :func:`adv_wrappers.certify`.
         method: how the outputs of the network are bounded, as for :func:`adv_wrappers.certify`.
         budget_s: seconds, of the monotonic clock; None for no limit: then results are those of every machine, up to
@@ -160,7 +160,8 @@ class StateBoxSearch:
             )
         self.victim, self.budget, self.dynamics = victim, budget.resolve(victim), dynamics_of(env)
         self.box_actions = BoxActions(victim, env, self.budget, self.dynamics, method)
-        self._methods = _FROM_CROWN[: _FROM_CROWN.index(method) + 1] if method in _FROM_CROWN else (method,)
+        stepwise = method in _FROM_CROWN and self.box_actions.count > 0
+        self._methods = _FROM_CROWN[: _FROM_CROWN.index(method) + 1] if stepwise else (method,)
         self.box_actions.method = self._methods[0]
         self._most, self.boxes, self.rounds = most_at_once, 0, 0
 
@@ -368,7 +369,9 @@ class SearchRound:
     def _take_cells(self, scale: float) -> None:
         """Go on with the cells of this scale."""
         sides = self.dynamics.cells(scale, many=self._fixed)
-        self._scale, self.grid = scale, CellGrid(self._middle - sides / 2, sides)
+        periods = self.dynamics.periods
+        self._scale = scale
+        self.grid = CellGrid(np.where(np.isinf(periods), self._middle - sides / 2, -np.pi), sides, periods)
         self.actions = CellActions(self.search.box_actions, self.grid)
 
 
@@ -391,10 +394,11 @@ class CellGrid:
     Args:
         origin: a corner of the grid, ``[D]``.
         sides: the sides of a cell, ``[D]``.
+        periods: after how much an axis repeats, a whole number of cells; infinity for those that do not. ``[D]``.
     """
 
-    def __init__(self, origin: Floats, sides: Floats) -> None:
-        self.origin, self.sides = origin, sides
+    def __init__(self, origin: Floats, sides: Floats, periods: Floats) -> None:
+        self.origin, self.sides, self.periods = origin, sides, periods
         self._bits = 62 // len(sides)
 
     def hulls(self, low: Floats, high: Floats, values: Floats) -> tuple[Integers, Floats, Floats, Floats]:
@@ -419,7 +423,8 @@ class CellGrid:
     def pieces(self, low: Floats, high: Floats) -> float:
         """Into how many pieces :meth:`hulls` cuts boxes ``[N, D]``, all together; infinity where it would raise."""
         first, last = self._places(low, high)
-        if not (self._numbered(first) & self._numbered(last)).all():
+        once = np.isinf(self.periods)
+        if not (self._numbered(first) & self._numbered(last))[:, once].all():
             return math.inf
         return float((last - first + 1.0).prod(1).sum())
 
@@ -445,6 +450,14 @@ class CellGrid:
             high[:, axis] = np.where(index == last[:, axis], high[:, axis], origin + (index + 1) * side)
             first[:, axis] = index
             last[:, axis] = index
+        for axis, period in enumerate(self.periods):
+            if np.isfinite(period):
+                count = round(period / self.sides[axis])
+                turns = first[:, axis] // count
+                first[:, axis] -= turns * count
+                room = np.where(turns == 0, 0.0, 1e-12 * (1 + np.abs(turns)))
+                low[:, axis] -= turns * period + room
+                high[:, axis] -= turns * period - room
         return self._number(first), low, high, values
 
     def _numbered(self, index: Integers) -> NDArray[np.bool_]:
@@ -499,7 +512,8 @@ class CellActions:
     def __init__(self, victim: BoxActions, grid: CellGrid) -> None:
         self._victim, self._grid = victim, grid
         self._numbers = np.empty(0, np.int64)  # of the cells that are known, ascending
-        self._known = np.empty((0, victim.count), bool)
+        # which discrete actions are possible, or the bounds on continuous ones
+        self._known: NDArray[Any] = np.empty((0, victim.count), bool) if victim.count else np.empty((0, 2, 1))
 
     def of(self, numbers: Integers, low: Floats, high: Floats) -> Iterator[tuple[Integers, Floats, Floats, Floats]]:
         """For every action the rows in which it is possible, their boxes, and the action.
@@ -515,9 +529,13 @@ class CellActions:
         if len(new):
             known = np.concatenate([self._numbers, new])
             order = np.argsort(known)
-            self._known = np.concatenate([self._known, self._victim.possible(*self._grid.cells(new))])[order]
+            bound = self._victim.possible if self._victim.count else self._victim.bounds
+            self._known = np.concatenate([self._known, bound(*self._grid.cells(new))])[order]
             self._numbers = known[order]
         found = self._known[np.searchsorted(self._numbers, numbers)]
+        if not self._victim.count:
+            yield np.arange(len(numbers)), low, high, found
+            return
         for action in range(self._victim.count):
             rows = np.flatnonzero(found[:, action])
             yield rows, low[rows], high[rows], np.full(len(rows), self._victim.start + action, np.float64)
@@ -539,7 +557,7 @@ class BoxActions:
     Attributes:
         method: the same, which may be changed.
         batches: of how many boxes :meth:`possible` computes at once, and when it stops.
-        count: the number of actions.
+        count: the number of actions; 0 for continuous ones.
         start: the first action.
     """
 
@@ -547,7 +565,8 @@ class BoxActions:
         space, actions = env.observation_space, env.action_space
         if victim.observation_space.shape != space.shape or type(victim.action_space) is not type(actions):
             raise VictimError(f"expected a victim for {space} -> {actions}, got {victim!r}")
-        self.count, self.start = int(actions.n), int(actions.start)  # type: ignore[attr-defined]  # as checked
+        self.count = int(actions.n) if isinstance(actions, spaces.Discrete) else 0
+        self.start = int(actions.start) if isinstance(actions, spaces.Discrete) else 0
         self.method: Method = method
         self._boxes, self._dynamics, self._victim = ObservationBoxes(space, budget), dynamics, victim
         self.batches = TimedBatches(Deadline(None), _ROWS)
@@ -575,6 +594,11 @@ class BoxActions:
             self.batches.done(rows)
             start += rows
         return torch.cat(parts).cpu().numpy()
+
+    def bounds(self, low: Floats, high: Floats) -> Floats:
+        """Boxes of continuous actions in boxes ``[N, D]``, ``[N, 2, 1]``."""
+        ends = action_bounds(self._victim, *self._inputs(low, high), self.method)
+        return torch.stack(ends, 1).double().cpu().numpy()
 
     def _inputs(self, low: Floats, high: Floats) -> tuple[Tensor, Tensor]:
         """The boxes of what the victim takes."""

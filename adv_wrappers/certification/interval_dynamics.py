@@ -1,4 +1,4 @@
-"""Steps of CartPole and MountainCar on boxes of states: where any of these states can lead to.
+"""Steps of CartPole, MountainCar and Pendulum on boxes of states: where any of these states can lead to.
 
 The formulas are those of Gymnasium's classic control, with the constants of the environment at hand. A box that comes
 out holds the next state of every state that went in, also as float64 rounds it: ``_ROUNDING`` is thousands of times
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
@@ -141,6 +142,7 @@ def _holds_multiple(x: Interval, shift: float) -> NDArray[np.bool_]:
 Bools = NDArray[np.bool_]
 
 _ROUNDING = 1e-11  # relative to one plus the largest number of a state; a step is off by some 1e-14
+_SINGLE = 2.0**-20  # relatively, more than some operations in float32 are off
 LARGEST_STATE = 1e3  # the largest number of a state for which that holds
 
 
@@ -172,6 +174,7 @@ class IntervalDynamics:
         coordinates: what a state is multiplied by to get the axes of boxes; ``[D, D]``.
         limit: the largest number of steps of an episode.
         start_low, start_high: the box of states that the environment is reset to by default; ``[D]``.
+        periods: after how much an axis repeats; infinity for those that do not. ``[D]``.
         most: the largest return of an episode, where it is known; else infinity.
     """
 
@@ -180,6 +183,7 @@ class IntervalDynamics:
     limit: int
     start_low: Floats
     start_high: Floats
+    periods: Floats
     most: float = np.inf
 
     def cells(self, scale: float, many: bool) -> Floats:
@@ -200,7 +204,7 @@ class IntervalDynamics:
         raise NotImplementedError
 
     def step(self, low: Floats, high: Floats, action: Floats) -> SteppedBoxes:
-        """A step from boxes ``[N, D]`` with an action ``[N]`` each."""
+        """A step from boxes ``[N, D]``: of a discrete action ``[N]``, or of any in boxes of actions ``[N, 2, 1]``."""
         raise NotImplementedError
 
     def least_rest(self, steps: int) -> float:
@@ -238,7 +242,9 @@ def dynamics_of(env: AnyEnv) -> IntervalDynamics:
             )
     make = _KNOWN.get(type(inner))
     if make is None:
-        raise ValueRangeError(f"a search over boxes of states knows Gymnasium's CartPole and MountainCar, got {inner}")
+        raise ValueRangeError(
+            f"a search over boxes of states knows Gymnasium's CartPole, MountainCar and Pendulum, got {inner}"
+        )
     limit = step_limit(env)
     if limit is None:
         raise ValueRangeError(f"a search over boxes of states needs a limit of steps: wrap {inner} in TimeLimit")
@@ -262,7 +268,7 @@ class CartPoleDynamics(IntervalDynamics):
         if env.kinematics_integrator != "euler":
             raise ValueRangeError(f"expected kinematics_integrator='euler', got {env.kinematics_integrator!r}")
         self.env, self.limit, self.most = env, limit, 0.0 if env._sutton_barto_reward else float(limit)
-        self.start_low, self.start_high = np.full(4, -0.05), np.full(4, 0.05)
+        self.start_low, self.start_high, self.periods = np.full(4, -0.05), np.full(4, 0.05), np.full(4, np.inf)
         self._share = env.polemass_length / env.total_mass
         reach = env.length * (4 / 3 - env.masspole / env.total_mass)
         rate = math.sqrt(env.gravity / reach)
@@ -362,7 +368,7 @@ class MountainCarDynamics(IntervalDynamics):
     def __init__(self, env: MountainCarEnv, limit: int) -> None:
         self.env, self.limit = env, limit
         self.start_low, self.start_high = np.array([-0.6, 0.0]), np.array([-0.4, 0.0])
-        self.coordinates = np.eye(2)
+        self.coordinates, self.periods = np.eye(2), np.full(2, np.inf)
 
     def cells(self, scale: float, many: bool) -> Floats:
         env = self.env
@@ -402,6 +408,49 @@ class MountainCarDynamics(IntervalDynamics):
         return -float(steps)
 
 
+class PendulumDynamics(IntervalDynamics):
+    """Pendulum: states are the angle, up to full turns, and the angular velocity."""
+
+    def __init__(self, env: PendulumEnv, limit: int) -> None:
+        self.env, self.limit = env, limit
+        self.start_low, self.start_high = np.array([-np.pi, -1.0]), np.array([np.pi, 1.0])
+        self.coordinates, self.periods = np.eye(2), np.array([2 * np.pi, np.inf])
+
+    def cells(self, scale: float, many: bool) -> Floats:
+        return np.array([2 * np.pi / max(round(60 / scale), 1), 2 * self.env.max_speed * scale / 60])
+
+    def observe(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        angle = Interval(low[:, 0], high[:, 0])
+        cos, sin = angle.cos(), angle.sin()
+        return np.stack([cos.low, sin.low, low[:, 1]], 1), np.stack([cos.high, sin.high, high[:, 1]], 1)
+
+    def step(self, low: Floats, high: Floats, action: Floats) -> SteppedBoxes:
+        env = self.env
+        torque = Interval(action[:, 0, 0], action[:, 1, 0]).clip(env.max_torque)
+        room = _SINGLE * torque.largest  # the environment multiplies torques in float32
+        torque = Interval(torque.low - room, torque.high + room)
+        angle, spin = Interval(low[:, 0], high[:, 0]), Interval(low[:, 1], high[:, 1])
+        far = np.minimum(angle.largest * (1 + _ROUNDING) + _ROUNDING, np.pi)
+        cost = Interval(far, far).square() + spin.square() * 0.1 + torque.square() * 0.001
+        pull, gain = 3 * env.g / (2 * env.l), 3.0 / (env.m * env.l**2)
+        faster = (spin + (angle.sin() * pull + torque * gain) * env.dt).clip(env.max_speed)
+        to = angle + faster * env.dt
+        if abs(pull) * env.dt**2 < 1:  # it rises with everything: the ends are those of the box
+            to = Interval(*(
+                th + np.clip(thdot + (pull * np.sin(th) + gain * u) * env.dt, -env.max_speed, env.max_speed) * env.dt
+                for (th, thdot), u in ((low.T, torque.low), (high.T, torque.high))
+            ))  # fmt: skip
+        first, last = _widened(np.stack([to.low, faster.low], 1), np.stack([to.high, faster.high], 1))
+        first[:, 1], last[:, 1] = (np.clip(x[:, 1], -env.max_speed, env.max_speed) for x in (first, last))
+        reward, never = -cost.high - _ROUNDING, np.zeros(len(low), bool)  # rounded as their sum is, too
+        return SteppedBoxes(first, last, reward, reward, never, never)
+
+    def least_rest(self, steps: int) -> float:
+        env = self.env
+        most = np.pi**2 + 0.1 * max(env.max_speed, 1.0) ** 2 + 0.001 * env.max_torque**2
+        return -steps * float(most) * (1 + 1e-9)
+
+
 def _halves(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """Middles and radii of boxes, rounded outwards."""
     found = Interval(low, high)
@@ -410,5 +459,5 @@ def _halves(low: Floats, high: Floats) -> tuple[Floats, Floats]:
 
 _TRANSPARENT = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
 _KNOWN: dict[type, Callable[..., IntervalDynamics]] = {
-    CartPoleEnv: CartPoleDynamics, MountainCarEnv: MountainCarDynamics,
+    CartPoleEnv: CartPoleDynamics, MountainCarEnv: MountainCarDynamics, PendulumEnv: PendulumDynamics,
 }  # fmt: skip

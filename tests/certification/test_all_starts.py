@@ -6,9 +6,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.wrappers import RescaleAction
 from torch import nn
 
-from adv_wrappers import L2, Valid, certify, evaluate, from_module, load_victim
+from adv_wrappers import L2, Linf, Valid, certify, evaluate, from_module, load_victim
 from adv_wrappers.certification import all_starts
 from adv_wrappers.certification.all_starts import (
     CellGrid,
@@ -20,6 +21,7 @@ from adv_wrappers.certification.all_starts import (
 )
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.utils.deadline import Deadline
+from tests.core.helpers import randn
 
 
 def upright(kind="logits", dtype=torch.float32):
@@ -38,9 +40,18 @@ def balance():
     return net
 
 
+def swinger():
+    """A Pendulum agent of random weights, with a bounded torque."""
+    env = gym.make("Pendulum-v1")
+    net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+    net[0].weight.data, net[2].weight.data = randn(8, 3, seed=1).float(), randn(1, 8, seed=2).float()
+    return from_module(net, env.observation_space, env.action_space, "mean", clip=True)
+
+
 AGENTS = {
     "CartPole-v1": (upright, 0.05, 25),
     "MountainCar-v0": (lambda: load_victim("zoo:mountaincar-dqn"), 0.002, 25),
+    "Pendulum-v1": (swinger, 0.05, 40),
 }
 
 
@@ -78,10 +89,13 @@ def outside(name, episodes=24, **changes):
                 assert earned[i] >= found.lower
                 continue
             state = np.array(envs[i].unwrapped.state, float)
-            place = dynamics.coordinates @ state
-            held = ((found.low <= place) & (place <= found.high)).all(1)
-            if held.any():
-                assert earned[i] >= found.values[held].min() - 1e-9
+            turn = np.round(state[0] / dynamics.periods[0]) * dynamics.periods[0] if name == "Pendulum-v1" else 0.0
+            for whole in (turn, turn + 2 * np.pi, turn - 2 * np.pi) if name == "Pendulum-v1" else (0.0,):
+                place = dynamics.coordinates @ (state - np.eye(len(state))[0] * whole)
+                held = ((found.low <= place) & (place <= found.high)).all(1)
+                if held.any():
+                    assert earned[i] >= found.values[held].min() - 1e-9
+                    break
             else:
                 out += 1
         counts.append(out)
@@ -91,7 +105,7 @@ def outside(name, episodes=24, **changes):
     return np.array(counts)
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", pytest.param("MountainCar-v0", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["CartPole-v1", pytest.param("MountainCar-v0", marks=pytest.mark.slow), "Pendulum-v1"])
 def test_attacked_episodes_stay_inside(name):
     assert outside(name).sum() == 0
 
@@ -253,10 +267,14 @@ def test_cells_are_as_large_as_many_starts_need():
 
 
 def test_budgets_by_feature_and_whole_spaces():
-    car = gym.make("MountainCar-v0", max_episode_steps=5)
-    assert certify_all_starts("zoo:mountaincar-dqn", car, within=Valid(), max_boxes=1000).lower == -5
+    env = gym.make("Pendulum-v1", max_episode_steps=5)
+    small, large, all_ = (
+        certify_all_starts(swinger(), env, within=budget, budget_s=None, max_boxes=1000).lower
+        for budget in (Linf(0.01, (1, 1, 0)), Linf(0.5), Valid())
+    )
+    assert small >= large >= all_ > 5 * -16.3
     with pytest.raises(BudgetError, match="a budget that is a box"):
-        certify_all_starts(upright(), gym.make("CartPole-v1"), within=L2(0.1))
+        certify_all_starts(swinger(), env, within=L2(0.1))
     frozen = [
         certify_all_starts(
             upright(), gym.make("CartPole-v1"), 0.1, scale=scale, method="interval", budget_s=None, max_boxes=1000
@@ -302,6 +320,8 @@ def test_refusals():
         certify_all_starts(victim, gym.make("MountainCar-v0"), 0.01)
     with pytest.raises(ThreatError, match="a certificate needs a budget"):
         certify_all_starts(victim, env)
+    with pytest.raises(ValueRangeError, match="got RescaleAction"):
+        certify_all_starts(swinger(), RescaleAction(gym.make("Pendulum-v1"), -1, 1), 0.01)
     search = StateBoxSearch(victim, env, 0.01)
     with pytest.raises(ValueRangeError, match="two states"):
         search.run(np.zeros(4), np.full(4, -1.0))
@@ -321,7 +341,7 @@ def boxes(count=200, size=3, seed=0):
 def test_hulls_hold_every_point(monkeypatch):
     monkeypatch.setattr(all_starts, "_CUT_AT_ONCE", 50)  # so that the boxes are cut in several parts
     low, high, values = boxes()
-    grid = CellGrid(np.array([0.1, 0.0, -0.3]), np.array([0.2, 0.3, 0.5]))
+    grid = CellGrid(np.array([0.1, 0.0, -0.3]), np.array([0.2, 0.3, 0.5]), np.full(3, np.inf))
     numbers, first, last, least = grid.hulls(low, high, values)
     assert len(np.unique(numbers)) == len(numbers) < 3000 and (first <= last).all()
     random = np.random.default_rng(1)
@@ -334,15 +354,24 @@ def test_hulls_hold_every_point(monkeypatch):
     assert (first.min(0) == low.min(0)).all() and (last.max(0) == high.max(0)).all()
 
 
+def test_axes_repeat():
+    grid = CellGrid(np.array([-np.pi, 0.0]), np.array([2 * np.pi / 8, 1.0]), np.array([2 * np.pi, np.inf]))
+    one, low, high, _ = grid.hulls(np.array([[3.0, 0.2]]), np.array([[3.3, 0.4]]), np.zeros(1))
+    assert len(one) == 2 and low[:, 0].min() == pytest.approx(-np.pi) and high[:, 0].max() == pytest.approx(np.pi)
+    assert sorted(high[:, 0])[0] == pytest.approx(3.3 - 2 * np.pi)
+    far, *_ = grid.hulls(np.array([[3.0 - 6 * np.pi, 0.2]]), np.array([[3.3 - 6 * np.pi, 0.4]]), np.zeros(1))
+    assert far.tolist() == one.tolist()
+
+
 def test_cells_that_are_too_far_away_are_refused():
-    grid = CellGrid(np.zeros(4), np.full(4, 1e-6))
+    grid = CellGrid(np.zeros(4), np.full(4, 1e-6), np.full(4, np.inf))
     with pytest.raises(ValueRangeError, match="within 16384 cells"):
         grid.hulls(np.ones((1, 4)), np.ones((1, 4)), np.zeros(1))
     assert grid.pieces(np.ones((1, 4)), np.ones((1, 4))) == np.inf
 
 
 def test_pieces_are_counted_before_boxes_are_cut():
-    grid = CellGrid(np.zeros(2), np.array([0.5, np.pi / 4]))
+    grid = CellGrid(np.zeros(2), np.array([0.5, 2 * np.pi / 8]), np.array([np.inf, 2 * np.pi]))
     low, high = np.array([[0.1, 0.1], [10.2, 0.1]]), np.array([[1.1, 1.0], [10.3, 8 * np.pi + 0.1]])
     assert grid.pieces(low, high) == 3 * 2 + 1 * 33
     assert len(grid.hulls(low[:1], high[:1], np.zeros(1))[0]) == 6

@@ -16,8 +16,9 @@ CASES = {
     "CartPole sutton": ({"sutton_barto_reward": True}, [2.5, 2, 0.22, 2], [1e-6, 1e-6, 1e-6, 1e-6]),
     "MountainCar-v0": ({}, [1.2, 0.07], [0.1, 0.02]),
     "MountainCar goal": ({"goal_velocity": 0.03}, [0.1, 0.07], [0.05, 0.03]),
+    "Pendulum-v1": ({"g": 9.81}, [7.0, 8.0], [0.5, 0.8]),
 }
-IDS = {"CartPole": "CartPole-v1", "MountainCar": "MountainCar-v0"}
+IDS = {"CartPole": "CartPole-v1", "MountainCar": "MountainCar-v0", "Pendulum": "Pendulum-v1"}
 
 
 def known(case):
@@ -40,7 +41,10 @@ def drawn(case, boxes, seed=0):
     half = sides / 2 * 10.0 ** random.uniform(-3, 0, (boxes, 1)) * random.integers(0, 2, (boxes, len(sides)))
     centre = middle @ dynamics.coordinates.T
     low, high = centre - half, centre + half
-    action = random.integers(env.action_space.n, size=boxes).astype(float)
+    if isinstance(env.action_space, gym.spaces.Discrete):
+        action = random.integers(env.action_space.n, size=boxes).astype(float)
+    else:
+        action = np.sort(random.uniform(-2.5, 2.5, (boxes, 2, 1)), 1)
     return env, dynamics, low, high, action, random
 
 
@@ -59,7 +63,12 @@ def test_no_state_leads_out(case):
         for point in (low[row] + share * (high[row] - low[row])) @ back.T:
             inner.state = point.copy() if "Mountain" not in case else tuple(point)
             inner.steps_beyond_terminated = None
-            _, reward, terminated, _, _ = inner.step(int(action[row]))
+            if action.ndim == 1:
+                act = int(action[row])
+            else:
+                act = np.array([random.choice([*action[row, :, 0], random.uniform(*action[row, :, 0])])], np.float32)
+                act = act.clip(*action[row].astype(np.float32).reshape(2, 1))
+            _, reward, terminated, _, _ = inner.step(act)
             ended += terminated
             assert reward >= (after.last_reward if terminated else after.reward)[row]
             assert not terminated or after.may_end[row]
@@ -67,26 +76,29 @@ def test_no_state_leads_out(case):
             if not terminated:
                 to = dynamics.coordinates @ np.array(inner.state, float)
                 assert (after.low[row] <= to).all() and (to <= after.high[row]).all()
-    assert ended > 50
+    assert (ended > 50) == (not case.startswith("Pendulum"))
 
 
-def test_observations_are_held():
-    _, dynamics, low, high, _, random = drawn("CartPole-v1", 300)
+@pytest.mark.parametrize("case", ["CartPole-v1", "Pendulum-v1"])
+def test_observations_are_held(case):
+    _, dynamics, low, high, _, random = drawn(case, 300)
     first, last = dynamics.observe(low, high)
     for _ in range(20):
         states = (low + random.uniform(size=low.shape) * (high - low)) @ np.linalg.inv(dynamics.coordinates).T
         for row, state in enumerate(states):
-            assert (first[row] <= state).all() and (state <= last[row]).all()
+            seen = state if "Cart" in case else np.array([np.cos(state[0]), np.sin(state[0]), state[1]])
+            assert (first[row] <= seen).all() and (seen <= last[row]).all()
 
 
-@pytest.mark.parametrize("case", ["CartPole-v1", "MountainCar-v0"])
+@pytest.mark.parametrize("case", ["CartPole-v1", "MountainCar-v0", "Pendulum-v1"])
 def test_small_boxes_grow_as_their_states_spread(case):
     """Boxes are hardly larger than what is reached from them; the axes of CartPole keep them apart."""
     _, dynamics, spread, _ = known(case)
     middle = dynamics.coordinates @ np.array([0.1, 0.2, 0.05, 0.3])[: len(spread)]
     half = np.array([0.01, 0.01, 0.005, 0.01])[: len(spread)]
     low, high = (middle - half)[None], (middle + half)[None]
-    action = np.ones(1)
+    discrete = case != "Pendulum-v1"
+    action = np.ones(1) if discrete else np.full((1, 2, 1), 0.5)
     after = dynamics.step(low, high, action)
     random = np.random.default_rng(0)
     points = low + random.uniform(size=(2000, len(half))).round() * (high - low)
@@ -98,10 +110,14 @@ def test_small_boxes_grow_as_their_states_spread(case):
 def test_the_least_rest_is_earned():
     for case, steps, least in [("CartPole-v1", 3, 1), ("CartPole sutton", 3, -1), ("MountainCar-v0", 3, -3)]:
         assert known(case)[1].least_rest(steps) == least and known(case)[1].least_rest(0) == 0
+    env, dynamics, *_ = known("Pendulum-v1")
+    env.unwrapped.state = np.array([np.pi, 8.0])
+    assert dynamics.least_rest(1) <= env.step(np.array([2.0], np.float32))[1] < dynamics.least_rest(1) + 1e-3
+    assert dynamics.least_rest(2) == 2 * dynamics.least_rest(1)
 
 
 def test_starts_are_those_of_resets():
-    for case in ("CartPole-v1", "MountainCar-v0"):
+    for case in ("CartPole-v1", "MountainCar-v0", "Pendulum-v1"):
         env, dynamics, *_ = known(case)
         states = []
         for seed in range(300):
@@ -128,7 +144,7 @@ def test_constants_are_those_of_the_environment():
 
 def test_other_environments_are_refused():
     cases = [
-        (gym.make("Acrobot-v1"), "CartPole and MountainCar, got"),
+        (gym.make("Acrobot-v1"), "CartPole, MountainCar and Pendulum, got"),
         (TransformReward(gym.make("CartPole-v1"), float), "change what is seen, done or earned, got TransformReward"),
         (gym.make("CartPole-v1").unwrapped, "a limit of steps"),
     ]
