@@ -97,12 +97,11 @@ PENDULUM_NOTE = (
 )
 HOPPER_NOTE = (
     "`sa-ppo`, by gradient steps (SGLD), and `sa-interval-ppo`, by interval bounds, were trained for 2M steps, "
-    "`wocar-ppo` for 1M; the checkpoint is the best of the second half by the mean of clean return and MaxDiff. The "
-    "published agents of WocaR-PPO and SA-DDPG return 3618 and 2487 clean, 1326 and 1021 at the worst "
-    "([the standing](standing.md)). The authors of SA-PPO publish, as medians of 15 trainings or more, 3523 clean and "
-    "1403 under the strongest of five attacks with SGLD, 3704 and 1224 with convex relaxations "
-    "([SA_PPO](https://github.com/huanzhang12/SA_PPO)), and 1076 of the latter where SA-RL is played too "
-    "([ATLA](https://github.com/huanzhang12/ATLA_robust_RL)); PA-AD leaves 856 of theirs (Sun et al. 2022)."
+    "`wocar-ppo` for 1M; the checkpoint is the best of the second half by the mean of clean return and MaxDiff. "
+    "[The standing](standing.md) has the published agents of WocaR-PPO and SA-DDPG. The authors of SA-PPO publish, as "
+    "medians of 15 trainings or more, 3523 clean and 1403 under the strongest of five attacks with SGLD, 3704 and 1224 "
+    "with convex relaxations ([SA_PPO](https://github.com/huanzhang12/SA_PPO)), and 1076 of the latter where SA-RL is "
+    "played too ([ATLA](https://github.com/huanzhang12/ATLA_robust_RL))."
 )
 
 

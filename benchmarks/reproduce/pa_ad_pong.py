@@ -71,11 +71,10 @@ def body(data: Data) -> list[str]:
     notes = []
     for name, result in data["victims"].items():
         lines.append([name, *(str(of_row(result["rows"][key])) if key in result["rows"] else "" for key in PAPER)])
-        points = ", ".join(f"{p['steps'] // 1000}k {p['mean_return']:.1f}" for p in result["record"])
         minutes = result["record"][-1]["seconds"] / result["record"][-1]["steps"] * 1e6 / 60
         notes.append(
-            f"- {name}: the best of {len(result['record'])} checkpoints over 4 episodes each ({points}); "
-            f"{minutes:.0f} minutes of one processor per million steps."
+            f"- {name}: the best of {len(result['record'])} checkpoints, over 4 episodes each, of "
+            f"{result['record'][-1]['steps'] // 1000}k steps; {minutes:.0f} minutes of one processor per million steps."
         )
     parts = [
         f"eps {EPS} of [0, 1] pixels, observations as floats. The paper's random attacker (appendix E.1.1) is noise by "

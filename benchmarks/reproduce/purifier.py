@@ -3,12 +3,12 @@
     python benchmarks/reproduce/purifier.py --work FOLDER
 
 `plain` reconstructs an observation from itself alone; `diffusion` is a diffusion model that is conditioned on the last
-four reconstructions and the last action, after DMBP (Yang and Xu, ICLR 2024). Each was trained for the budget of the
-attacks on the agent's own episodes. `unaware` attacks the agent alone, as in the paper; `bpda` takes the identity for
-the denoiser's gradient; `exact` takes the gradient through it, and `other draws` does so without knowing the noise of
-the reverse steps, averaging over 8 draws; `square` needs no gradient, and asks 50 times a step. A defence is worth what
-the strongest row leaves of it: on CartPole 49 without a denoiser, 54 behind `plain`, and 59 behind `diffusion`, whose
-gradients mislead. No figure of the paper stands beside these: its agents learn offline.
+four reconstructions and the last action, after DMBP (Yang and Xu, ICLR 2024), whose agents learn offline, so that no
+figure of it stands here. Each was trained for the budget of the attacks on the agent's own episodes. `unaware` attacks
+the agent alone, as in the paper; `bpda` takes the identity for the denoiser's gradient; `exact` takes the gradient
+through it, and `other draws` does so without knowing the noise of the reverse steps, averaging over 8 draws; `square`
+needs no gradient, and asks 50 times a step. A defence is worth what the strongest row leaves of it: on CartPole neither
+gives much back, and the gradients of `diffusion` mislead.
 """
 
 from __future__ import annotations

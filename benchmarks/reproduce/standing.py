@@ -7,8 +7,7 @@ goes on after an interruption. Images are played with ``--images`` alone: an Ata
 ``--added`` the attacks in ``ADDED`` are made and played, adversaries trained first; the rows that the page has are not
 played again.
 
-All attacks on an agent are played on the same episodes, and it counts for the lowest mean, so that another attack can
-only lower it. Intervals of 95% are those of each attack's own mean, and not corrected for that choice. Attacks that did
+Intervals of 95% are those of each attack's own mean, and not corrected for the choice of the lowest. Attacks that did
 not fit into the time of an agent (``--minutes-each``) are left out: such a row may still fall. An attack with a name
 beside it, as in "pa-ad, defences" or "beam, everything", is lent by that page or by the suite below: of other episodes,
 and not among those played. "Certified" is a lower bound of the mean under every attack, proved in about a second an
@@ -273,7 +272,10 @@ def suites_of(data: Data) -> list[str]:
 
 def body(data: Data) -> list[str]:
     """The section."""
-    link = f"[One table of all of them]({STANDING_PAGE}) sorts and filters, with claims, trainings, times and licences."
+    link = (
+        f"[One table of all of them]({STANDING_PAGE}) sorts and filters, with claims, trainings, times and licences. "
+        "How agents are measured, and how yours joins: [the rules](../standing.rst)."
+    )
     tables = environments_of(entries_of(data))
     return [*prose(__doc__, 3), link, *tables, *beside_authors(data), *suites_of(data)]
 
