@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
 from adv_wrappers.core.spaces import CHOICES, children, is_text_space, size_difference
@@ -247,13 +248,13 @@ def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.
     """A function of a seed and a number of rows to as many random observations, as a module takes them."""
     own = copy.deepcopy(space)
 
-    def leaf_rows(leaf: spaces.Space[object], rows: list[Any]) -> Any:
+    def leaf_rows(leaf: spaces.Space[object], rows: int) -> Any:
         if isinstance(leaf, spaces.Dict):
-            return {key: leaf_rows(part, [row[key] for row in rows]) for key, part in leaf.spaces.items()}
+            return {key: leaf_rows(part, rows) for key, part in leaf.spaces.items()}
         if isinstance(leaf, spaces.Tuple):
-            return tuple(leaf_rows(part, [row[i] for row in rows]) for i, part in enumerate(leaf.spaces))
+            return tuple(leaf_rows(part, rows) for part in leaf.spaces)
         if is_text_space(leaf) and leaf is not own:
-            return np.array(rows, dtype=object)
+            return np.array([leaf.sample() for _ in range(rows)], dtype=object)
         if not isinstance(leaf, (spaces.Box, *CHOICES)):
             fit = [key for key, part in children(space) if _is_taken(part)]
             numbers = "env = gymnasium.wrappers.TransformObservation(env, function, gymnasium.spaces.Box(...)) makes "
@@ -262,7 +263,8 @@ def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.
                 f"expected Box, Discrete, MultiDiscrete or MultiBinary observations (or a Dict or Tuple of these and "
                 f"Text), got {leaf}: {without}{numbers}numbers of them, by a function of yours"
             )
-        values = np.stack(rows)
+        many = type(leaf) is spaces.Box and rows > 8  # drawn at once, which is what making a space for them pays for
+        values = batch_space(leaf, rows).sample() if many else np.stack([leaf.sample() for _ in range(rows)])
         if not isinstance(leaf, spaces.Box):
             return torch.from_numpy(values).to(device)
         # what a space without real bounds draws is too large for any network
@@ -271,7 +273,7 @@ def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.
 
     def rows_of(seed: int, rows: int) -> Any:
         own.seed(seed)
-        return leaf_rows(own, [own.sample() for _ in range(rows)])
+        return leaf_rows(own, rows)
 
     return rows_of
 
