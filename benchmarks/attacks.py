@@ -231,10 +231,11 @@ def body(data: Data) -> list[str]:
         best = [f"{min(ratios):.2f}" if ratios else "" for ratios in peers.values()]
         lines.append([network, batch, f"{own['milliseconds']:.3f}", f"{own['ratio']:.2f}", *best])
     header = ["network", "batch", "ours, ms", "ours, times the floor", *(f"{name}, times the floor" for name in PEERS)]
-    networks = "; ".join(
-        f"{name}: {(case.make.__doc__ or '').splitlines()[0].rstrip('.')}" for name, case in CASES.items()
-    )
-    return [*prose(__doc__), networks, table(header, lines)]
+    about: dict[str, list[str]] = {}
+    for name, case in CASES.items():
+        about.setdefault((case.make.__doc__ or "").splitlines()[0].rstrip("."), []).append(name)
+    networks = "; ".join(f"{', '.join(names)}: {said}" for said, names in about.items())
+    return [*prose(__doc__), f"{networks}.", table(header, lines)]
 
 
 @functools.cache

@@ -88,14 +88,13 @@ def verdict(ours: Figure, theirs: list[Figure]) -> str:
 
 
 def head(data: Data) -> str:
-    """Which cards were evaluated by which command, on which machine."""
-    groups: dict[str, list[str]] = {}
-    for name, result in data["cards"].items():
-        how = f"`{result['command']}` on {hardware(result['machine'])}; mujoco {result['versions'].get('mujoco', '?')}"
-        groups.setdefault(how, []).append(name)
-    if len(groups) == 1:
-        return f"Made by {next(iter(groups))}."
-    return "\n\n".join(f"{', '.join(names)}: made by {how}." for how, names in groups.items())
+    """Which commands evaluated the cards, on which machines."""
+    groups: dict[str, dict[str, None]] = {}
+    for result in data["cards"].values():
+        where = f"{hardware(result['machine'])}; mujoco {result['versions'].get('mujoco', '?')}"
+        groups.setdefault(where, {})[f"`{result['command']}`"] = None
+    made = "; ".join(f"{', '.join(lines)} on {where}" for where, lines in groups.items())
+    return f"Made by {made}."
 
 
 def body(data: Data) -> list[str]:
