@@ -857,8 +857,9 @@ def beam_search(
 
     >>> from adv_wrappers import evaluate
     >>> from adv_wrappers.evaluation.searches.beam import beam_search
-    >>> found = beam_search("zoo:cartpole-ppo", "CartPole-v1", 0.05, episodes=2, width=8)
-    >>> report = evaluate("zoo:cartpole-ppo", "CartPole-v1", [found.threat], episodes=2)
+    >>> short = {"max_episode_steps": 50}
+    >>> found = beam_search("zoo:cartpole-ppo", "CartPole-v1", 0.05, episodes=2, width=8, env_kwargs=short)
+    >>> report = evaluate("zoo:cartpole-ppo", "CartPole-v1", [found.threat], episodes=2, env_kwargs=short)
     >>> report.threats[1]["returns"] == found.returns.tolist()
     True
     """

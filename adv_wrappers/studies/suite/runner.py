@@ -124,7 +124,9 @@ def run_suite(
             for what is no suite.
 
     >>> from adv_wrappers.studies import run_suite
-    >>> report = run_suite(["noise", "max-diff:steps=3"], "zoo:cartpole-dqn", "CartPole-v1", eps=0.1, episodes=2)
+    >>> short = {"max_episode_steps": 50}
+    >>> attacks = ["noise", "max-diff:steps=3"]
+    >>> report = run_suite(attacks, "zoo:cartpole-dqn", "CartPole-v1", eps=0.1, episodes=2, env_kwargs=short)
     >>> report.attacks
     ('noise', 'max-diff:steps=3')
     """
