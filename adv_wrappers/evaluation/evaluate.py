@@ -87,8 +87,8 @@ def evaluate(
             anything is. ``"worst-action"`` is the agent that takes the action it values least in every state, which is
             then a run of its own.
         distances: how observations are compared beside ``l2`` and ``linf``, which are always taken: ``"ssim"``,
-            ``"psnr"``, and functions of two batches with a ``name`` such as :class:`.Lpips`, computed on at most 256
-            attacked steps of a run. None takes ssim and psnr where observations are images of uint8.
+            ``"psnr"``, and functions of two batches with a ``name``, computed on at most 256 attacked steps of a run.
+            None takes ssim and psnr where observations are images of uint8.
         progress: called as ``progress(threat, episodes finished, episodes)``, which counts every draw of an episode.
         quantize: integer observations stay integers, not float32, which has room for budgets below one grey level.
         out: a folder for ``report.json`` and the rows as they come. Every row is written to ``rows.db`` in it as it

@@ -61,9 +61,7 @@ def sampled_distances(given: Any, space: Space, columns: Sequence[str]) -> dict[
         name = item if isinstance(item, str) else getattr(item, "name", getattr(item, "__name__", None))
         known = isinstance(item, str) and item in DISTANCES
         if not known and (isinstance(item, str) or not callable(item) or not isinstance(name, str) or not name):
-            raise ValueRangeError(
-                f"distances are {', '.join(DISTANCES)} or functions (x, y) with a name, such as an Lpips, got {item!r}"
-            )
+            raise ValueRangeError(f"distances are {', '.join(DISTANCES)} or functions (x, y) with a name, got {item!r}")
         if name in found or (not known and (name in DISTANCES or name in columns)):
             raise ValueRangeError(f"the name {name!r} of a distance is taken: give the function another .name")
         if not isinstance(space, spaces.Box):
