@@ -59,7 +59,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from statistics import NormalDist
 from typing import Annotated, Any
 
@@ -72,10 +72,10 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.evaluation.confidence_intervals import finite_returns
+from adv_wrappers.evaluation.confidence_intervals import finite_returns, least_probability
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.return_range import lowest_return
-from adv_wrappers.utils.checks import integer, number
+from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.limits import (
     AboveZero,
@@ -283,41 +283,6 @@ def _ranks(count: int) -> Integers:
     """Ranks of thresholds in a sample of a size, from 1 on, each about a quarter above the last."""
     steps = math.floor(math.log(count) / math.log(_GROWTH)) + 1
     return np.unique(np.rint(_GROWTH ** np.arange(steps)).astype(np.int64))
-
-
-def least_probability(successes: int, trials: int, level: float) -> float:
-    """Lower confidence bound on a probability (Clopper and Pearson 1934): the p at which so many are as rare as level.
-
-    It is the ``level`` quantile of Beta(successes, trials - successes + 1), found by bisection and rounded down.
-
-    Args:
-        successes, trials: what was seen, 0 <= successes <= trials.
-        level: probability that the bound fails, above 0 and below 1.
-
-    >>> from adv_wrappers.certification.smoothing import least_probability
-    >>> round(least_probability(8, 10, 0.05), 4)
-    0.4931
-    """
-    trials = integer("trials", trials, 1)
-    successes = integer("successes", successes, 0, trials)
-    Expected(OpenShare).check("level", level)
-    return _least_probability(successes, trials, float(level))
-
-
-@lru_cache(maxsize=4096)
-def _least_probability(successes: int, trials: int, level: float) -> float:
-    if successes == 0:
-        return 0.0
-    k = torch.arange(successes, trials + 1, dtype=torch.float64)
-    ways = math.lgamma(trials + 1) - torch.lgamma(k + 1) - torch.lgamma(trials - k + 1)
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        p = (low + high) / 2
-        if p in (low, high):
-            break
-        tail = float(torch.logsumexp(ways + k * math.log(p) + (trials - k) * math.log1p(-p), 0))
-        low, high = (p, high) if tail <= math.log(level) else (low, p)
-    return low
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,15 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from adv_wrappers.evaluation.confidence_intervals import FEW, LEAST_EPISODES, Returns, caveat, cut, mean_interval
+from adv_wrappers.evaluation.confidence_intervals import (
+    FEW,
+    LEAST_EPISODES,
+    Returns,
+    caveat,
+    cut,
+    least_probability,
+    mean_interval,
+)
 from adv_wrappers.evaluation.report import number_text
 
 Verdict: TypeAlias = Literal["shown", "not shown", "below"]
@@ -143,17 +151,7 @@ def interval_with_unseen(
     common, others = float(values[counts.argmax()]), len(returns) - int(counts.max())
     if others > FEW:
         return low, high
-    share = _most_frequent(others, len(returns), (1 - level) / 2)
+    share = 1 - least_probability(len(returns) - others, len(returns), (1 - level) / 2)
     least = min(float(values[0]), math.inf if lowest is None else lowest)
     most = max(float(values[-1]), -math.inf if highest is None else highest)
     return min(low, common - share * (common - least)), max(high, common + share * (most - common))
-
-
-def _most_frequent(count: int, trials: int, risk: float) -> float:
-    """The probability of an event under which at most ``count`` of them are seen with a probability of ``risk``."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        p = (low + high) / 2
-        seen = sum(math.comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(count + 1))
-        low, high = (p, high) if seen > risk else (low, p)
-    return high

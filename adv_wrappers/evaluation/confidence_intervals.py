@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.limits import Expected, OpenShare
 
 LEAST_EPISODES = 10  # episodes below which no interval is called one of 95%
 FEW = 3  # returns other than the commonest one that an interval must not rest on alone
@@ -132,6 +135,41 @@ def t_quantile(freedom: int, level: float = 0.95) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if inside(middle) < level else (low, middle)
     return math.sqrt(freedom) * math.tan((low + high) / 2)
+
+
+def least_probability(successes: int, trials: int, level: float) -> float:
+    """Lower confidence bound on a probability (Clopper and Pearson 1934): the p at which so many are as rare as level.
+
+    It is the ``level`` quantile of Beta(successes, trials - successes + 1), found by bisection and rounded down.
+
+    Args:
+        successes, trials: what was seen, 0 <= successes <= trials.
+        level: probability that the bound fails, above 0 and below 1.
+
+    >>> from adv_wrappers.evaluation.confidence_intervals import least_probability
+    >>> round(least_probability(8, 10, 0.05), 4)
+    0.4931
+    """
+    trials = integer("trials", trials, 1)
+    successes = integer("successes", successes, 0, trials)
+    Expected(OpenShare).check("level", level)
+    return _least_probability(successes, trials, float(level))
+
+
+@functools.lru_cache(maxsize=4096)
+def _least_probability(successes: int, trials: int, level: float) -> float:
+    if successes == 0:
+        return 0.0
+    k = torch.arange(successes, trials + 1, dtype=torch.float64)
+    ways = math.lgamma(trials + 1) - torch.lgamma(k + 1) - torch.lgamma(trials - k + 1)
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        p = (low + high) / 2
+        if p in (low, high):
+            break
+        tail = float(torch.logsumexp(ways + k * math.log(p) + (trials - k) * math.log1p(-p), 0))
+        low, high = (p, high) if tail <= math.log(level) else (low, p)
+    return low
 
 
 def caveat(values: Returns) -> str | None:

@@ -19,13 +19,11 @@ from adv_wrappers.certification.smoothing import (
     SmoothedCertificate,
     action_radius,
     certify_smoothed,
-    least_probability,
 )
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.core.helpers import actor, chooser, linear, mlp, randn
 from tests.evaluation.agents import make_short
-from tests.every_case import every_case
 
 NORMAL = NormalDist()
 
@@ -51,25 +49,6 @@ def threshold(sigma: float, vote: int = 1) -> Smoothed:
     return Smoothed(chooser(linear(torch.tensor([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]])), "q", actions=2), sigma, vote)
 
 
-@every_case(
-    ("successes", "trials", "level", "expected"),
-    [  # qbeta(level, successes, trials - successes + 1)
-        (8, 10, 0.05, 0.4930987), (1, 10, 0.05, 0.005116197), (10, 10, 0.05, 0.7411344), (0, 10, 0.05, 0.0),
-        (1000, 1000, 0.05, 0.05 ** 0.001), (1, 1, 0.5, 0.5), (500, 1000, 0.025, 0.4685492),
-    ],
-)  # fmt: skip
-def test_clopper_and_pearsons_bound(successes, trials, level, expected):
-    assert least_probability(successes, trials, level) == pytest.approx(expected, rel=1e-6)
-
-
-def test_clopper_and_pearsons_bound_fails_as_rarely_as_stated():
-    for p in (0.3, 0.9):
-        counts = np.arange(31)
-        weights = [math.comb(30, k) * p**k * (1 - p) ** (30 - k) for k in counts.tolist()]
-        fails = sum(w for k, w in zip(counts.tolist(), weights, strict=True) if least_probability(k, 30, 0.05) > p)
-        assert 0.01 < fails <= 0.05
-
-
 def test_the_whole_certificate_fails_as_rarely_as_stated():
     """Of uniform returns: the certified distribution function is above the true one in at most 5% of the samples."""
     random, fails = np.random.default_rng(0), 0
@@ -92,7 +71,7 @@ def test_returns_that_repeat_give_valid_bounds():
 def test_the_sum_over_thresholds():
     found = SmoothedCertificate([-3.0, 5.0], 0.5, -4.0, confidence=0.5)
     level = 0.25
-    low, high = least_probability(2, 2, level), least_probability(1, 2, level)
+    low, high = level**0.5, 1 - (1 - level) ** 0.5  # of two and of one success in two trials (Clopper and Pearson)
     assert found.certified_return(0.0) == pytest.approx(-4 + low + 8 * high)
     shift = lambda p: NORMAL.cdf(NORMAL.inv_cdf(p) - 0.3 / 0.5)  # noqa: E731
     assert found.certified_return(0.3) == pytest.approx(-4 + shift(low) + 8 * shift(high))
@@ -262,8 +241,6 @@ def test_what_is_refused():
         (lambda: known.certified_return(-1.0), "eps must be"),
         (lambda: known.certified_probability(1.0, np.nan), "eps must be"),
         (lambda: certify_smoothed("smoothed:zoo:cartpole-dqn?sigma=1", "CartPole-v1", confidence=0), "confidence must"),
-        (lambda: least_probability(3, 2, 0.1), "successes must be"),
-        (lambda: least_probability(1, 2, 0.0), "level must be"),
         (lambda: action_radius(policy, randn(1, 4), 1), "samples must be"),
         (lambda: action_radius(threshold(1.0), randn(1, 4), q_range=(1, 1)), "the least and the largest"),
     ]:

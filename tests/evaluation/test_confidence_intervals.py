@@ -160,3 +160,33 @@ def test_impact() -> None:
     assert confidence_intervals.impact(100.0, 150.0, 0.0) == pytest.approx(-0.5)
     assert confidence_intervals.impact(100.0, 50.0, None) is None
     assert confidence_intervals.impact(-21.0, -21.0, -21.0) is None
+
+
+@every_case(
+    ("successes", "trials", "level", "expected"),
+    [  # qbeta(level, successes, trials - successes + 1)
+        (8, 10, 0.05, 0.4930987), (1, 10, 0.05, 0.005116197), (10, 10, 0.05, 0.7411344), (0, 10, 0.05, 0.0),
+        (1000, 1000, 0.05, 0.05 ** 0.001), (1, 1, 0.5, 0.5), (500, 1000, 0.025, 0.4685492),
+    ],
+)  # fmt: skip
+def test_clopper_and_pearsons_bound(successes: int, trials: int, level: float, expected: float) -> None:
+    assert confidence_intervals.least_probability(successes, trials, level) == pytest.approx(expected, rel=1e-6)
+
+
+def test_clopper_and_pearsons_bound_fails_as_rarely_as_stated() -> None:
+    for p in (0.3, 0.9):
+        counts = np.arange(31)
+        weights = [math.comb(30, k) * p**k * (1 - p) ** (30 - k) for k in counts.tolist()]
+        fails = sum(
+            w
+            for k, w in zip(counts.tolist(), weights, strict=True)
+            if confidence_intervals.least_probability(k, 30, 0.05) > p
+        )
+        assert 0.01 < fails <= 0.05
+
+
+def test_clopper_and_pearsons_bound_needs_numbers_in_their_range() -> None:
+    with pytest.raises(ValueRangeError, match="successes must be"):
+        confidence_intervals.least_probability(3, 2, 0.1)
+    with pytest.raises(ValueRangeError, match="level must be"):
+        confidence_intervals.least_probability(1, 2, 0.0)
