@@ -36,7 +36,6 @@ from adv_wrappers.bounds.interval_bounds import (
     nodes_in,
     pulled_back,
 )
-from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import Node
 from adv_wrappers.networks.operations.activations import CurveStep
 from adv_wrappers.networks.operations.linear_bounds import (
@@ -53,7 +52,6 @@ from adv_wrappers.networks.operations.linear_bounds import (
     with_opposite,
 )
 from adv_wrappers.networks.operations.operation import AffineStep
-from adv_wrappers.networks.policy_layers import ActionValue
 from adv_wrappers.utils.checks import check_choice, integer
 
 Intermediate = Literal["interval", "crown"]
@@ -76,7 +74,7 @@ def crown(
     :func:`.rule`) end the way back: bounds are linear in what they answer.
 
     Args:
-        module: as :func:`adv_wrappers.bounds.interval_bounds` takes it, of one input.
+        module: as :func:`adv_wrappers.bounds.interval_bounds` takes it.
         low, high: float tensors ``[B, *S]``, finite.
         spec: rows of linear combinations of the outputs ``[B, K]`` to bound in their place, ``[M, K]`` or
             ``[B, M, K]``; bounds are then ``[B, M]``.
@@ -105,8 +103,6 @@ def crown(
     hidden = refine if refine_hidden is None else refine_hidden
     for name, value in (("refine", refine), ("refine_hidden", hidden)):
         integer(name, value, 0)
-    if not isinstance(low, Tensor) or not isinstance(high, Tensor):
-        raise ValueRangeError(f"a box has two float tensors as ends, got {type(low).__name__}")
     check_box(low, high)
     if spec is not None:
         check_spec(spec, low)
@@ -358,8 +354,6 @@ def _split(nodes: Sequence[Node]) -> list[Node]:
     """Nodes in their parts: a normaliser that clips as one that does not and a clip, for example."""
     found, number = list[Node](), [0]
     for node in nodes:
-        if isinstance(node.layer, ActionValue):
-            raise VictimError(f"crown takes networks of one input, got {node.layer} of two: interval bounds take those")
         inputs = tuple(number[i] for i in node.inputs)
         for part in node.operation.parts():
             found.append(Node(part, inputs))

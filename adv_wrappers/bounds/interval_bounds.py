@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -32,10 +32,8 @@ from adv_wrappers.networks.operations.linear_bounds import (
 )
 from adv_wrappers.networks.operations.lookup import does_nothing, operation_type
 from adv_wrappers.networks.operations.operation import OPERATIONS, LayerOperation, Operation, hooked, register
-from adv_wrappers.networks.policy_layers import ActionValue
 from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal, trace
 
-Ends = Tensor | tuple[Tensor, ...]  # of a box, for a layer of one input or of several
 Rule = Callable[[Any, Any, Any], Bounds]  # a layer of its own type, and both ends
 R = TypeVar("R", bound=Rule)
 
@@ -43,7 +41,7 @@ R = TypeVar("R", bound=Rule)
 def rule(*kinds: type[nn.Module]) -> Callable[[R], R]:
     """Give layers of these types a rule ``(layer, low, high) -> (low, high)``; also for subclasses with their forward.
 
-    A layer of several inputs gets tuples of ends. :func:`.crown` takes a layer that has this rule alone by its box.
+    :func:`.crown` takes a layer that has this rule alone by its box.
 
     Raises:
         ValueRangeError: for a type that has a rule.
@@ -86,13 +84,12 @@ def has_rule(layer: nn.Module) -> bool:
     return operation is not None and operation.bounded and "forward" not in vars(layer) and not hooked(layer)
 
 
-def nodes_in(module: nn.Module, x: Tensor | tuple[Tensor, ...]) -> list[Node]:
+def nodes_in(module: nn.Module, x: Tensor) -> list[Node]:
     """The graph of a module, each of whose nodes has a rule.
 
     Args:
         module: as :func:`adv_wrappers.bounds.interval_bounds` takes it.
-        x: what it takes, ``[B, *S]``, at which the graph is compared with it; a module of several inputs has a rule of
-            its own.
+        x: what it takes, ``[B, *S]``, at which the graph is compared with it.
 
     Raises:
         VictimError: for a layer without a rule, and a ``forward`` that is not known.
@@ -117,7 +114,7 @@ def graph_network(module: nn.Module, x: Tensor, answer: OutputForm = "pair") -> 
     return GraphNetwork(_nodes(module, x, answer, True))
 
 
-def _nodes(module: nn.Module, x: Tensor | tuple[Tensor, ...], answer: OutputForm, follows: bool) -> list[Node]:
+def _nodes(module: nn.Module, x: Tensor, answer: OutputForm, follows: bool) -> list[Node]:
     if type(module) is GraphNetwork:
         return module.nodes
     placed = list(_in_sequence(module, ""))
@@ -128,13 +125,12 @@ def _nodes(module: nn.Module, x: Tensor | tuple[Tensor, ...], answer: OutputForm
     if hooked(layer):
         raise VictimError(f"bounds have no rule for {what:.300}: a hook may change what it answers")
     try:
-        if isinstance(x, Tensor):
-            nodes = trace(module, has_rule, answer, follows)
-            _check_agreement(module, nodes, x, answer)
-            return nodes
+        nodes = trace(module, has_rule, answer, follows)
     except UnknownCall as error:
-        what = str(error)
-    raise VictimError(f"bounds have no rule for {what:.300}: known: {', '.join(known())}; bounds.rule adds one")
+        text = f"bounds have no rule for {error!s:.300}: known: {', '.join(known())}; bounds.rule adds one"
+        raise VictimError(text) from error
+    _check_agreement(module, nodes, x, answer)
+    return nodes
 
 
 @torch.no_grad()
@@ -172,14 +168,14 @@ def _forward_is_own(module: nn.Sequential) -> bool:
 Boxes = Mapping[int, Bounds] | Sequence[Bounds]  # by the number of a value
 
 
-def interval(module: nn.Module, low: Ends, high: Ends, spec: Tensor | None = None) -> Bounds:
+def interval(module: nn.Module, low: Tensor, high: Tensor, spec: Tensor | None = None) -> Bounds:
     """Bounds ``(low, high)`` on ``module(x)`` for every ``x`` with ``low <= x <= high``.
 
     Args:
         module: a layer of :func:`.known`, a ``Sequential`` of them, nested as you like, or a class whose ``forward``
             applies them to its input, and adds, multiplies, joins, reshapes and selects what they answer (see
             :mod:`adv_wrappers.networks.graph`).
-        low, high: float tensors ``[B, *S]``, finite; for a module of several inputs, tuples of them.
+        low, high: float tensors ``[B, *S]``, finite.
         spec: rows of linear combinations of the outputs ``[B, K]`` to bound in their place, ``[M, K]``, or
             ``[B, M, K]`` for other ones in every box; bounds are then ``[B, M]``. They are multiplied into the last
             linear layers, which bounds a difference of outputs more tightly than the difference of their bounds does.
@@ -221,7 +217,7 @@ def interval(module: nn.Module, low: Ends, high: Ends, spec: Tensor | None = Non
     return combined(*pulled_back(linear, {len(nodes): as_rows(rows, shapes[len(nodes)])}, shapes), boxes)
 
 
-def boxes_of(nodes: Sequence[Node], low: Ends, high: Ends, kept: Container[int]) -> dict[int, Bounds]:
+def boxes_of(nodes: Sequence[Node], low: Tensor, high: Tensor, kept: Container[int]) -> dict[int, Bounds]:
     """The boxes of values, by their number.
 
     Args:
@@ -230,7 +226,7 @@ def boxes_of(nodes: Sequence[Node], low: Ends, high: Ends, kept: Container[int])
         kept: the numbers of the values that are asked for. Others are forgotten behind the last node that takes them:
             memory that is used again is quicker.
     """
-    boxes = {0: cast(Bounds, (low, high))}  # layers answer with one tensor
+    boxes = {0: (low, high)}
     last = {source: i for i, node in enumerate(nodes) for source in node.inputs}
     for i, node in enumerate(nodes):
         boxes[i + 1] = box_through(node, boxes)
@@ -289,25 +285,8 @@ def combined(rows: RowsByValue, offset: Tensor, boxes: Boxes) -> Bounds:
     return offset - radius, offset + radius
 
 
-def joined(*parts: Bounds | Tensor) -> Bounds:
-    """Boxes ``(low, high)`` and fixed tensors side by side along the last axis, as one box.
-
-    >>> import torch
-    >>> from adv_wrappers.bounds import joined
-    >>> low, high = joined(torch.zeros(1, 2), (torch.zeros(1, 1), torch.ones(1, 1)))
-    >>> low.tolist(), high.tolist()
-    ([[0.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]])
-    """
-    pairs = [(part, part) if isinstance(part, Tensor) else part for part in parts]
-    return torch.cat([low for low, _ in pairs], -1), torch.cat([high for _, high in pairs], -1)
-
-
 def check_box(low: object, high: object) -> None:
     """Raise :class:`ValueRangeError` unless these are the ends of boxes, as :func:`interval` takes them."""
-    if isinstance(low, tuple) and isinstance(high, tuple) and len(low) == len(high):
-        for pair in zip(low, high, strict=True):
-            check_box(*pair)
-        return
     low, high = _float_tensor(low), _float_tensor(high)
     if low.shape != high.shape or low.dtype != high.dtype:
         shapes = f"{low.dtype} {tuple(low.shape)} and {high.dtype} {tuple(high.shape)}"
@@ -316,14 +295,13 @@ def check_box(low: object, high: object) -> None:
         raise ValueRangeError("a box has low <= high everywhere, and no NaN")
 
 
-def check_spec(spec: object, low: Ends) -> Tensor:
+def check_spec(spec: object, low: Tensor) -> Tensor:
     """A specification for boxes with these ends; :class:`ValueRangeError` for what is none."""
-    first = low if isinstance(low, Tensor) else low[0]
-    fits = isinstance(spec, Tensor) and (spec.dim() == 2 or (spec.dim() == 3 and len(spec) in (1, len(first))))
-    if not isinstance(spec, Tensor) or not fits or spec.dtype != first.dtype:
+    fits = isinstance(spec, Tensor) and (spec.dim() == 2 or (spec.dim() == 3 and len(spec) in (1, len(low))))
+    if not isinstance(spec, Tensor) or not fits or spec.dtype != low.dtype:
         got = f"{spec.dtype} {tuple(spec.shape)}" if isinstance(spec, Tensor) else type(spec).__name__
         raise ValueRangeError(
-            f"a specification is a tensor [M, K] or [{len(first)}, M, K] of {first.dtype}, as the box is, got {got}"
+            f"a specification is a tensor [M, K] or [{len(low)}, M, K] of {low.dtype}, as the box is, got {got}"
         )
     return spec
 
@@ -332,11 +310,3 @@ def _float_tensor(end: object) -> Tensor:
     if not isinstance(end, Tensor) or not end.is_floating_point():
         raise ValueRangeError(f"a box has two float tensors as ends, got {getattr(end, 'dtype', type(end))}")
     return end
-
-
-@rule(ActionValue)
-def _action_value(layer: ActionValue, low: tuple[Tensor, Tensor], high: tuple[Tensor, Tensor]) -> Bounds:
-    """``(obs, act)`` at both ends; a fixed part has the same ends."""
-    seen = interval(layer.normalise, low[0], high[0])
-    least, most = interval(layer.net, *joined(seen, (low[1], high[1])))
-    return least.squeeze(-1), most.squeeze(-1)

@@ -20,7 +20,7 @@ def rounding(module: nn.Module, low: Tensor, high: Tensor, spec: Tensor, eps: fl
     """The size ``[B, M]`` of rounding errors of combinations of a network's outputs, anywhere in boxes.
 
     Args:
-        module: as :func:`adv_wrappers.bounds.interval_bounds` takes it, of one input.
+        module: as :func:`adv_wrappers.bounds.interval_bounds` takes it.
         low, high: float tensors ``[B, *S]``.
         spec: rows of linear combinations of the outputs, ``[M, K]``.
         eps: the machine epsilon that the network computes with.

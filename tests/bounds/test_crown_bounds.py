@@ -221,7 +221,7 @@ def test_refusals():
         crown(net, x, x, torch.zeros(1, 2))
     with pytest.raises(VictimError, match=r"Mish.*known"):
         crown(nn.Sequential(net, nn.Mish()), x, x)
-    with pytest.raises(VictimError, match="of one input"):
+    with pytest.raises(VictimError, match="several inputs"):
         crown(ActionValue(nn.Identity(), net), x, x)
 
 

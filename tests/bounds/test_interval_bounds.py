@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from adv_wrappers.bounds import crown, interval, joined, known, monotone, rule
+from adv_wrappers.bounds import crown, interval, known, monotone, rule
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.operations.operation import Operation, register
-from adv_wrappers.networks.policy_layers import ActionValue, AppendLogStd, Normalize
-from tests.core.helpers import linear, mlp, randn
+from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize
+from tests.core.helpers import linear, randn
 
 ROUNDING = 1e-10  # bounds are not rounded outwards
 CURVES = {
@@ -179,22 +179,9 @@ class Ends(nn.Module):
         return interval(self.net, low, high)
 
 
-def test_several_inputs_and_a_fixed_part():
-    net = ActionValue(Normalize(randn(4), randn(4, seed=3).exp()), mlp(7, 1)).double()
-    obs, (low, high) = randn(3, 4), boxes((3,), 0, 1.0)
-    least, most = interval(net, (obs, low), (obs, high))
-    assert least.shape == most.shape == (3,)
-    inside = net(obs, low + 0.3 * (high - low))
-    assert ((least <= inside) & (inside <= most)).all()
-    both = joined(net.normalise(obs), (low, high))
-    assert torch.equal(interval(net.net, *both)[1].squeeze(-1), most)
-    at = interval(net, (obs, low), (obs, low))
-    assert torch.equal(at[0], net(obs, low)) and torch.equal(at[1], net(obs, low))
-
-
 def test_what_has_no_rule_is_named():
     net = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Tanh(), nn.Mish())).double()
-    with pytest.raises(VictimError, match=r"layer 1\.1 \(Mish.*known: ActionValue, AdaptiveAvgPool2d, AppendLogStd"):
+    with pytest.raises(VictimError, match=r"layer 1\.1 \(Mish.*known: AdaptiveAvgPool2d, AppendLogStd"):
         interval(net, randn(1, 2), randn(1, 2) + 1)
     for layer in (nn.LeakyReLU(-0.1), nn.ELU(-1.0), nn.Softplus(-1.0), nn.Conv2d(1, 1, 1, padding_mode="circular")):
         with pytest.raises(VictimError, match="expected"):
