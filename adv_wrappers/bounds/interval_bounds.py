@@ -13,14 +13,14 @@ compute it in another order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.graph import GraphNetwork, Node, chain
+from adv_wrappers.networks.graph import GraphNetwork, Node, chain, flattened
 from adv_wrappers.networks.operations.linear_bounds import (
     Bounds,
     RowsByValue,
@@ -117,13 +117,12 @@ def graph_network(module: nn.Module, x: Tensor, answer: OutputForm = "pair") -> 
 def _nodes(module: nn.Module, x: Tensor, answer: OutputForm, follows: bool) -> list[Node]:
     if type(module) is GraphNetwork:
         return module.nodes
-    placed = list(_in_sequence(module, ""))
-    path, layer = next(((path, each) for path, each in placed if not has_rule(each)), ("", None))
-    if layer is None:
-        return chain([each for _, each in placed if not does_nothing(each)])
-    what = f"layer {path} ({layer})" if path else str(layer)
-    if hooked(layer):
-        raise VictimError(f"bounds have no rule for {what:.300}: a hook may change what it answers")
+    layers = list(flattened(module))
+    unknown = next((each for each in layers if not has_rule(each)), None)
+    if unknown is None:
+        return chain([each for each in layers if not does_nothing(each)])
+    if hooked(unknown):
+        raise VictimError(f"bounds have no rule for {unknown!s:.300}: a hook may change what it answers")
     try:
         nodes = trace(module, has_rule, answer, follows)
     except UnknownCall as error:
@@ -148,21 +147,6 @@ def _check_agreement(module: nn.Module, nodes: list[Node], x: Tensor, answer: Ou
         raise VictimError(
             f"bounds are of what torch.fx records of a forward, and this does something else: {module!s:.300}"
         )
-
-
-def _in_sequence(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
-    """The layers of a ``Sequential``, nested as one likes, and where they are; any other module is one itself."""
-    if isinstance(module, nn.Sequential) and _forward_is_own(module) and not hooked(module):
-        for name, child in module._modules.items():  # children() leaves out the second use of a shared layer
-            assert child is not None
-            yield from _in_sequence(child, f"{path}.{name}" if path else name)
-    else:
-        yield path, module
-
-
-def _forward_is_own(module: nn.Sequential) -> bool:
-    """Whether a ``Sequential`` runs the forward of that class, as subclasses do that add nothing to it."""
-    return getattr(module.forward, "__func__", None) is nn.Sequential.forward
 
 
 Boxes = Mapping[int, Bounds] | Sequence[Bounds]  # by the number of a value

@@ -36,9 +36,10 @@ class Node:
 
 def flattened(module: nn.Module) -> Iterator[nn.Module]:
     """The modules in a ``Sequential``, nested as one likes, in order; any other module is one itself."""
-    # iterating a Sequential and not its children(), which leave out the second use of one shared activation
-    if type(module) is nn.Sequential and not hooked(module):
-        for child in module:
+    own = isinstance(module, nn.Sequential) and getattr(module.forward, "__func__", None) is nn.Sequential.forward
+    if own and not hooked(module):
+        for child in module._modules.values():  # children() leaves out the second use of one shared activation
+            assert child is not None
             yield from flattened(child)
     else:
         yield module
