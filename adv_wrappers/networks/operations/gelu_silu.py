@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.networks.operations.activations import FromInput, Relaxed
-from adv_wrappers.networks.operations.linear_bounds import Bounds, Choice, Lines
+from adv_wrappers.networks.operations.linear_bounds import Bounds, Choice, Lines, bisected, share_of
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
 
 _REACH, _PER_UNIT = 32, 256
@@ -120,8 +119,8 @@ class Even:
         self.name = name
         with torch.inference_mode(False):
             zero = torch.zeros((), dtype=torch.float64)
-            bend = _bisected(lambda x: self._bends_up(x) > 0, zero, zero + 4)
-            self.bend, self.half = float(bend), float(_bisected(lambda x: self.slope(x) < 0.5, zero, bend))
+            bend = bisected(lambda x: self._bends_up(x) > 0, zero, zero + 4)[0]
+            self.bend, self.half = float(bend), float(bisected(lambda x: self.slope(x) < 0.5, zero, bend)[0])
 
     def value(self, x: Tensor) -> Tensor:
         """``g``."""
@@ -154,7 +153,7 @@ class Even:
     def middle(self, low: Tensor, high: Tensor) -> Choice:
         """The tangents nearest to the middle."""
         _, low, high = _turned(low, high)
-        return Choice(*(_share((low + high) / 2, *ends) for ends in (self._below(low, high), self._above(low, high))))
+        return Choice(*(share_of((low + high) / 2, *ends) for ends in (self._below(low, high), self._above(low, high))))
 
     def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
         """Lines of ``f``."""
@@ -206,19 +205,6 @@ def _turned(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return turned, torch.where(turned, -high, low), torch.where(turned, -low, high)
 
 
-def _share(point: Tensor, first: Tensor, last: Tensor) -> Tensor:
-    return ((point - first) / (last - first).clamp(min=torch.finfo(point.dtype).tiny)).clamp(0, 1)
-
-
-def _bisected(holds: Callable[[Tensor], Tensor], under: Tensor, over: Tensor) -> Tensor:
-    """The largest points for which something holds that does from ``under`` to somewhere below ``over``."""
-    for _ in range(60):
-        middle = (under + over) / 2
-        so = holds(middle)
-        under, over = torch.where(so, middle, under), torch.where(so, over, middle)
-    return under
-
-
 @functools.lru_cache
 def _even_tables(name: str, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """By the lower end the first tangent above it, and by the upper end the last tangent below it, of a grid."""
@@ -230,8 +216,8 @@ def _even_tables(name: str, dtype: torch.dtype, device: torch.device) -> tuple[T
         def passes(at: Tensor) -> Tensor:
             return g.value(at) + g.slope(at) * (end - at) - g.value(end)
 
-        above = _bisected(lambda at: passes(at) < 0, bend, far) * (1 + 1e-6) + 1e-9
-        below = _bisected(lambda at: passes(at) <= 0, torch.zeros_like(end), torch.minimum(bend, end))
+        above = bisected(lambda at: passes(at) < 0, bend, far)[0] * (1 + 1e-6) + 1e-9
+        below = bisected(lambda at: passes(at) <= 0, torch.zeros_like(end), torch.minimum(bend, end))[0]
         below = torch.where(end < g.bend, g.bend, below * (1 - 1e-6))
         below[-1] = g.half * (1 - 1e-6)  # for all that lie beyond
         return above.to(device, dtype), below.to(device, dtype)

@@ -180,6 +180,20 @@ def times(rows: Tensor, x: Tensor) -> Tensor:
     return (rows @ x[..., None]).squeeze(-1)
 
 
+def share_of(point: Tensor, first: Tensor, last: Tensor) -> Tensor:
+    """Where points lie between others, from 0 to 1."""
+    return ((point - first) / (last - first).clamp(min=torch.finfo(point.dtype).tiny)).clamp(0, 1)
+
+
+def bisected(holds: Callable[[Tensor], Tensor], under: Tensor, over: Tensor) -> tuple[Tensor, Tensor]:
+    """The last points for which something holds and the first where not; it does from ``under`` to below ``over``."""
+    for _ in range(60):
+        middle = (under + over) / 2
+        so = holds(middle)
+        under, over = torch.where(so, middle, under), torch.where(so, over, middle)
+    return under, over
+
+
 def check_width(rows: Tensor, outputs: int) -> None:
     """Raise :class:`ValueRangeError` unless rows combine this many outputs."""
     if rows.shape[-1] != outputs:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.networks.operations.activations import FromOutput, Relaxed
-from adv_wrappers.networks.operations.linear_bounds import Choice, Lines
+from adv_wrappers.networks.operations.linear_bounds import Choice, Lines, bisected, share_of
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
 
 _REACH, _PER_UNIT = 32, 256
@@ -111,8 +111,7 @@ def _line_above_tanh(
 
 def _middle(low: Tensor, high: Tensor) -> Tensor:
     """The choice of the tangent of tanh nearest to the middle of those that lie above it."""
-    first = _first_tangent(low)
-    return (((low + high) / 2 - first) / (high - first).clamp(min=torch.finfo(low.dtype).tiny)).clamp(0, 1)
+    return share_of((low + high) / 2, _first_tangent(low), high)
 
 
 def _first_tangent(low: Tensor) -> Tensor:
@@ -133,9 +132,9 @@ def _tangent_point(low: Tensor) -> Tensor:
 def _table(dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):
         low = torch.linspace(-_REACH, 0, _REACH * _PER_UNIT + 1, dtype=torch.float64)
-        under, over = torch.zeros_like(low), torch.full_like(low, 8.0)
-        for _ in range(60):
-            middle = (under + over) / 2
-            passes = middle.tanh() + (1 - middle.tanh().square()) * (low - middle) >= low.tanh()
-            under, over = torch.where(passes, under, middle), torch.where(passes, middle, over)
-        return (over * (1 + 1e-6) + 1e-9).to(device, dtype)
+
+        def misses(at: Tensor) -> Tensor:
+            return at.tanh() + (1 - at.tanh().square()) * (low - at) < low.tanh()
+
+        first = bisected(misses, torch.zeros_like(low), torch.full_like(low, 8.0))[1]
+        return (first * (1 + 1e-6) + 1e-9).to(device, dtype)
