@@ -41,8 +41,8 @@ class Family:
         raise NotImplementedError
 
     def kl_gradient(self, p: Tensor, q: Tensor) -> Tensor:
-        """d KL(p || q) / dq, ``[B, K]``."""
-        raise NotImplementedError
+        """d KL(p || q) / dq, ``[B, K]``; where no float holds it, times a positive number a row."""
+        return self.divergence(p).gradient(q)
 
     def divergence(self, p: Tensor, averaged: bool = False) -> KLDivergence:
         """KL(p || q) as a function of q, and its gradient: what depends on ``p`` alone is computed once.
@@ -112,9 +112,6 @@ class CategoricalFamily(Family):
         # 0 log 0 is 0: of choices that a mask rules out, and of such as underflow
         return (weight * (p - q).masked_fill(weight == 0, 0.0)).sum(-1).clamp(max=torch.finfo(p.dtype).max)
 
-    def kl_gradient(self, p: Tensor, q: Tensor) -> Tensor:
-        return softmax(q).sub_(softmax(p))
-
     def divergence(self, p: Tensor, averaged: bool = False) -> CategoricalKLDivergence:
         return CategoricalKLDivergence(self, p)
 
@@ -178,10 +175,6 @@ class GaussianFamily(Family):
         far = ((mean - mean_q) * (-log_std_q).exp()).nan_to_num(nan=0.0)  # of a mean that stays, and a std of zero
         terms = gap + ((-2 * gap).exp() + far.square() - 1) / 2
         return terms.sum(-1).clamp(max=torch.finfo(p.dtype).max)
-
-    def kl_gradient(self, p: Tensor, q: Tensor) -> Tensor:
-        """See :class:`GaussianKLDivergence`: where no float holds it, times a positive number a row."""
-        return self.divergence(p).gradient(q)
 
     def divergence(self, p: Tensor, averaged: bool = False) -> GaussianKLDivergence:
         return GaussianKLDivergence(self, p, averaged)
