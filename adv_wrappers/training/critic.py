@@ -64,10 +64,8 @@ from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.distributions import DeterministicFamily
 from adv_wrappers.victims.policy_runner import PolicyRunner
-from adv_wrappers.victims.purified import Purified
 from adv_wrappers.victims.saved_networks import Critic
-from adv_wrappers.victims.smoothed import Smoothed
-from adv_wrappers.victims.victim import Victim
+from adv_wrappers.victims.victim import Victim, VictimAround
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Robust Sarsa (Zhang et al. 2020, section 3.5): the transitions of a victim's own policy, and what is learned of them.
@@ -115,7 +113,7 @@ def exploring_victim(victim: Victim, noise: float) -> Victim:
     check_vectors("a Robust Sarsa critic", victim)
     space, other = victim.action_space, copy.copy(victim)
     assert isinstance(space, spaces.Box)
-    if isinstance(other, (Smoothed, Purified)):  # which act by the agent that they are around
+    if isinstance(other, VictimAround):  # which acts by the agent that it is around
         other.victim, other.select = exploring_victim(other.victim, noise), "sample"
         return other
     other.select = "sample"

@@ -75,11 +75,6 @@ class AttackedEpisodes:
         return float(self.regrets.max()) if len(self) else None
 
     @property
-    def best_return(self) -> float | None:
-        """The lowest return that the adversary left: in its training the paper's optimum; None without an episode."""
-        return float(self.returns.min()) if len(self) else None
-
-    @property
     def mean_perturbations(self) -> float | None:
         """Mean number of perturbations an episode; None without one."""
         return _mean(self.perturbations)
