@@ -293,14 +293,13 @@ class TrainingFolder:
         make_folder(part)
         return part
 
-    def add(self, row: Info, checkpoint: Path | None = None, best: bool = False, **result: Any) -> None:
+    def add(self, row: Info, checkpoint: Path | None = None, best: bool = False) -> None:
         """Add a row to the record, and its checkpoint.
 
         Args:
             row: its figures, with ``steps``.
             checkpoint: what :meth:`begin_checkpoint` returned, or None.
             best: whether it is the best so far.
-            **result: what is found by then, beside the checkpoints.
         """
         self.record.append(row)
         if best:
@@ -310,7 +309,7 @@ class TrainingFolder:
             place = self.out / self._last
             shutil.rmtree(place, ignore_errors=True)  # of a training that was killed before state.json named it
             rename_file(checkpoint, place)
-        self.save_result(**result)
+        self.save_result()
         if checkpoint is not None:
             self._remove_old()
         if best:
