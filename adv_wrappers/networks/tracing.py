@@ -57,16 +57,12 @@ def layers_in_order(module: nn.Module, pairs: bool = False) -> list[nn.Module] |
     if all(kind_of(layer) or does_nothing(layer) for layer in layers):
         return [layer for layer in layers if not does_nothing(layer)]
     try:
-        nodes = trace(module, _is_written, "pair" if pairs else "tensor")
+        nodes = trace(module, lambda layer: kind_of(layer) is not None, "pair" if pairs else "tensor")
     except UnknownCall:
         return None
     found = [node.operation.as_layer() for i, node in enumerate(nodes) if node.inputs == (i,)]
     written = [layer for layer in found if layer is not None]
     return written if len(written) == len(nodes) else None
-
-
-def _is_written(layer: nn.Module) -> bool:
-    return kind_of(layer) is not None
 
 
 def trace(

@@ -119,18 +119,13 @@ class Centred(Operation):
 
     def __call__(self, *values: Tensor) -> Tensor:
         (x,) = values
-        return x - x.mean(self.dims, True)
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """The axes as numbers from behind."""
-        return tuple(range(-self.axes, 0))
+        return x - x.mean(_last(self.axes), True)
 
     def interval(self, low: Tensor, high: Tensor) -> Bounds:
         share = 1 / math.prod(low.shape[-self.axes :])
         middle, radius = torch.lerp(low, high, 0.5), (high - low) / 2
         centre = self(middle)
-        spread = (1 - 2 * share) * radius + radius.mean(self.dims, True)
+        spread = (1 - 2 * share) * radius + radius.mean(_last(self.axes), True)
         return centre - spread, centre + spread
 
     def is_affine(self) -> bool:
@@ -138,7 +133,7 @@ class Centred(Operation):
 
     def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
         (variance,) = variances
-        return variance + variance.mean(self.dims, True) + (eps * largest(*boxes[0])).square()
+        return variance + variance.mean(_last(self.axes), True) + (eps * largest(*boxes[0])).square()
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,9 +145,9 @@ class Standardized(Relaxed):
 
     def __call__(self, *values: Tensor) -> Tensor:
         (z,) = values
-        return z / (z.square().mean(self.dims, True) + self.eps).sqrt()
+        return z / (z.square().mean(_last(self.axes), True) + self.eps).sqrt()
 
-    def box(self, low: Tensor, high: Tensor, variance: Variance = None) -> tuple[Tensor, Tensor]:
+    def interval(self, low: Tensor, high: Tensor, variance: Variance = None) -> Bounds:
         """A box around what the centred elements of a box become.
 
         Args:
@@ -166,14 +161,16 @@ class Standardized(Relaxed):
         limit = math.sqrt(n - 1)
         return ends[0].clamp(-limit, limit), ends[1].clamp(-limit, limit)
 
-    def interval(self, low: Tensor, high: Tensor) -> Bounds:
-        return self.box(low, high)
-
     def first_choice(self, low: Tensor, high: Tensor) -> Choice:
         return Choice(None, None)
 
-    def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
-        return self.lines_within(low, high)
+    def lines(self, low: Tensor, high: Tensor, choice: Choice, variance: Variance = None) -> Lines:
+        """Its lines; ``variance`` is as of :meth:`interval`."""
+        least, most = self._others(low, high, variance)
+        n = self._count(low)
+        slope, offset = _line_above(low, high, least, most, n)
+        lower_slope, lower_offset = _line_above(-high, -low, least, most, n)
+        return Lines(lower_slope, -lower_offset, slope, offset)
 
     def relax(self, values: Values, sources: tuple[int, ...]) -> tuple[BoundStep | None, Bounds | None]:
         low, high = values.box(sources[0], self.loose)
@@ -181,24 +178,12 @@ class Standardized(Relaxed):
         least, most = values.bound(sources[0], rows, offset)
         shape = (*low.shape[: -self.axes], *[1] * self.axes)
         variance = least.view(shape), torch.maximum(most + addition, least).view(shape)
-        step = CurveStep.of(self, sources, low, high, self.lines_within(low, high, variance))
-        return step, self.box(low, high, variance)
+        found = self.lines(low, high, self.first_choice(low, high), variance)
+        return CurveStep.of(self, sources, low, high, found), self.interval(low, high, variance)
 
     def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
-        return variances[0] / self.least_variance(*boxes[0]) + (eps * after).square()
-
-    def lines_within(self, low: Tensor, high: Tensor, variance: Variance = None) -> Lines:
-        """Its lines where the variance is bounded; arguments as of :meth:`box`."""
-        least, most = self._others(low, high, variance)
-        n = self._count(low)
-        slope, offset = _line_above(low, high, least, most, n)
-        lower_slope, lower_offset = _line_above(-high, -low, least, most, n)
-        return Lines(lower_slope, -lower_offset, slope, offset)
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """The axes as numbers from behind."""
-        return tuple(range(-self.axes, 0))
+        nearest = _nearest(*boxes[0]).mean(_last(self.axes), True)
+        return variances[0] / (nearest + self.eps) + (eps * after).square()
 
     def tangent(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The variance as ``rows @ z + offset``, up to what is added at most.
@@ -217,19 +202,14 @@ class Standardized(Relaxed):
         offset, addition = (each.square().view(-1, groups, n).mean(-1) for each in (middle, radius))
         return rows, -offset, addition
 
-    def least_variance(self, low: Tensor, high: Tensor) -> Tensor:
-        """The least ``variance + eps`` in a box of centred elements."""
-        least = torch.maximum(low, -high).clamp(min=0).square()
-        return least.mean(self.dims, True) + self.eps
-
     def _count(self, x: Tensor) -> int:
         return math.prod(x.shape[-self.axes :])
 
     def _others(self, low: Tensor, high: Tensor, variance: Variance) -> tuple[Tensor, Tensor]:
         """The least and the largest ``r / n + eps``."""
         n, tiny = self._count(low), torch.finfo(low.dtype).tiny ** 0.5  # of eps = 0; a smaller one has no gradient
-        nearest, farthest = torch.maximum(low, -high).clamp(min=0).square(), torch.maximum(high, -low).square()
-        least, most = (((each.sum(self.dims, True) - each).clamp(min=0)) / n for each in (nearest, farthest))
+        nearest, farthest = _nearest(low, high), torch.maximum(high, -low).square()
+        least, most = (((each.sum(_last(self.axes), True) - each).clamp(min=0)) / n for each in (nearest, farthest))
         if variance is not None:
             least = torch.maximum(least, variance[0] - farthest / n)
             most = torch.maximum(torch.minimum(most, variance[1] - nearest / n), least)
@@ -238,6 +218,16 @@ class Standardized(Relaxed):
     @staticmethod
     def _most(high: Tensor, least: Tensor, most: Tensor, n: int) -> Tensor:
         return _curve(high, torch.where(high > 0, least, most), n)
+
+
+def _last(axes: int) -> tuple[int, ...]:
+    """The last axes, as numbers from behind."""
+    return tuple(range(-axes, 0))
+
+
+def _nearest(low: Tensor, high: Tensor) -> Tensor:
+    """The least squares in a box."""
+    return torch.maximum(low, -high).clamp(min=0).square()
 
 
 def _curve(z: Tensor, others: Tensor, n: int) -> Tensor:

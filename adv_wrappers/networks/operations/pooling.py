@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,17 +74,7 @@ class MaxPool(LayerOperation):
             ``[B, C, L]``, int64 ``[B, C, L]``, int64 ``[1, 1, K, L]`` (-1 for padding), ``[B, C, K, L]``,
             ``[B, C, L]``.
         """
-        layer = self.layer
-        pool = functools.partial(
-            functional.max_pool2d,
-            kernel_size=layer.kernel_size,
-            stride=layer.stride,
-            padding=layer.padding,
-            dilation=layer.dilation,
-            ceil_mode=layer.ceil_mode,
-            return_indices=True,
-        )
-        pooled, places = pool(low)
+        pooled, places = functional.max_pool2d(low, *self._settings, return_indices=True)
         least, place, sides = pooled.flatten(2), places.flatten(2), pooled.shape[2:]
         numbers = torch.arange(low[0, 0].numel(), dtype=low.dtype, device=low.device).view(1, 1, *low.shape[2:])
         members = self._unfolded(numbers, sides).clamp(min=-1).long()

@@ -115,17 +115,12 @@ def _middle(low: Tensor, high: Tensor) -> Tensor:
 
 
 def _first_tangent(low: Tensor) -> Tensor:
-    """From where on tangents of tanh lie above it: where it is concave, and they pass above ``(low, tanh(low))``."""
-    return torch.where(low >= 0, low, _tangent_point(low))
+    """From where on tangents of tanh lie above it: where it is concave, and they pass above ``(low, tanh(low))``.
 
-
-def _tangent_point(low: Tensor) -> Tensor:
-    """A point ``d >= 0`` whose tangent of tanh passes at or above ``(low, tanh(low))``, for ``-32 <= low <= 0``.
-
-    The next one of a table: the first such point falls with ``low``, and every later one is one too.
+    Below 0 the next one of a table: the first such point falls with ``low``, and every later one is one too.
     """
     place = ((low.detach() + _REACH) * _PER_UNIT).floor().clamp(0, _REACH * _PER_UNIT).long()
-    return _table(low.dtype, low.device)[place]
+    return torch.where(low >= 0, low, _table(low.dtype, low.device)[place])
 
 
 @functools.lru_cache

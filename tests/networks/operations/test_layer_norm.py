@@ -8,10 +8,12 @@ from torch import nn
 
 from adv_wrappers.bounds import crown, interval
 from adv_wrappers.networks.operations.layer_norm import Centred, LayerNorm, Standardized
+from adv_wrappers.networks.operations.linear_bounds import Choice
 from tests.bounds.networks import boxes_of, points_of
 from tests.core.helpers import randn
 from tests.every_case import every_case
 
+NO_CHOICE = Choice(None, None)
 LAYERS = {
     "plain": (nn.LayerNorm(5), (5,)), "without weights": (nn.LayerNorm(5, elementwise_affine=False), (5,)),
     "eps": (nn.LayerNorm(5, eps=1.0, bias=False), (5,)), "one": (nn.LayerNorm(1), (1,)),
@@ -76,7 +78,7 @@ def test_lines_hold_for_all_that_the_others_may_be(dtype, eps):
     layer, n = Standardized(1, eps), 5
     low, high = Centred(1).interval(*boxes_of((n,), 2, 1000))
     low, high = low.to(dtype), high.to(dtype)
-    lower_slope, lower_offset, upper_slope, upper_offset = layer.lines_within(low, high)
+    lower_slope, lower_offset, upper_slope, upper_offset = layer.lines(low, high, NO_CHOICE)
     z = points_of(low, high, 200)  # whether they sum to zero or not
     y = layer(z)
     slack = 100 * torch.finfo(dtype).eps * (1 + low.abs() + high.abs())
@@ -92,7 +94,7 @@ def test_lines_touch_where_the_others_are_fixed():
     share = torch.linspace(0, 1, 2001, dtype=torch.float64)[:, None, None]
     points = low + share * (high - low)
     y = layer(points)[..., 0]
-    _, _, slope, offset = (line[:, 0] for line in layer.lines_within(low, high))
+    _, _, slope, offset = (line[:, 0] for line in layer.lines(low, high, NO_CHOICE))
     gap = (slope * points[..., 0] + offset - y).amin(0)
     assert (gap >= -1e-12).all() and (gap < 1e-3 * (high - low)[:, 0]).all()
 
@@ -102,7 +104,7 @@ def test_the_variance_lies_above_its_tangent_by_no_more_than_is_said(axes, shape
     layer, (low, high) = Standardized(axes, 1e-5), Centred(axes).interval(*boxes_of(shape, 3, 200))
     rows, offset, addition = layer.tangent(low, high)
     z = points_of(low, high, 200)
-    variance = z.square().mean(layer.dims).view(200, 200, -1)
+    variance = z.square().mean(tuple(range(-axes, 0))).view(200, 200, -1)
     tangent = (rows * z[:, :, None]).flatten(3).sum(-1) + offset
     assert variance.shape == tangent.shape and (variance >= tangent - 1e-9).all()
     assert (variance <= tangent + addition + 1e-9).all()
@@ -114,13 +116,13 @@ def test_lines_and_boxes_hold_for_all_points_of_that_variance():
     squares = z.square().mean(-1, True)
     variance = squares.quantile(0.25, 0), squares.quantile(0.75, 0)
     inside = ((squares >= variance[0]) & (squares <= variance[1])).expand_as(z)
-    y, (least, most) = layer(z), layer.box(low, high, variance)
-    slope, offset, upper_slope, upper_offset = layer.lines_within(low, high, variance)
+    y, (least, most) = layer(z), layer.interval(low, high, variance)
+    slope, offset, upper_slope, upper_offset = layer.lines(low, high, NO_CHOICE, variance)
     for under in (least, slope * z + offset):
         assert (y >= under - 1e-9)[inside].all()
     for over in (most, upper_slope * z + upper_offset):
         assert (y <= over + 1e-9)[inside].all()
-    wide = layer.box(low, high)
+    wide = layer.interval(low, high)
     assert (least >= wide[0] - 1e-12).all() and (most <= wide[1] + 1e-12).all()
     assert (most - least).mean() < 0.95 * (wide[1] - wide[0]).mean()
 
