@@ -1,4 +1,4 @@
-"""One thread for every test, worker processes that take no time to start, and the rigs as fixtures."""
+"""One thread for every test, and worker processes that take no time to start."""
 
 from __future__ import annotations
 
@@ -9,24 +9,11 @@ import tempfile
 from typing import Any
 
 import pytest
-import torch
 
-from adv_wrappers.utils import pace
-from adv_wrappers.utils import processes as workers
-from tests.processes import context
-from tests.rigs import RIGS
-
-torch.set_num_threads(1)
-gc.disable()  # until all is collected: it looks through torch and every syntax tree again and again
 # Files of tests are kept in memory where there is room for them: most are databases and cards that are synchronised.
 if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 2**31:
     os.environ.setdefault("TMPDIR", "/dev/shm")
     tempfile.tempdir = None  # asks for the variable anew
-# Importing torch takes seconds: workers are forked from the process that has done so. tests/utils/test_processes.py
-# has workers that are spawned, as they are outside of the tests.
-workers.START_METHOD = context.get_start_method()
-# How far a command is, is told every ten seconds: what a test reads of its output would depend on who else computes.
-pace.EVERY_S = 3600.0
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -39,16 +26,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WorkStealingScheduling(config, log)
 
 
+def pytest_collection() -> None:
+    """What every test takes for granted, where tests are collected: with ``-n`` one more process begins the workers."""
+    import torch
+
+    from adv_wrappers.utils import pace
+    from adv_wrappers.utils import processes as workers
+    from tests.processes import context
+
+    torch.set_num_threads(1)
+    # Importing torch takes seconds: workers are forked from the process that has done so. tests/utils/test_processes.py
+    # has workers that are spawned, as they are outside of the tests.
+    workers.START_METHOD = context.get_start_method()
+    # How far a command is, is told every ten seconds: what a test reads of its output would depend on who else
+    # computes.
+    pace.EVERY_S = 3600.0
+    gc.disable()  # until all is collected: it looks through torch and every syntax tree again and again
+
+
 def pytest_collection_finish() -> None:
     """What was imported and collected stays: the garbage collector does not look through it again and again."""
     gc.collect()
     gc.freeze()
     gc.enable()
-
-
-@pytest.fixture(params=list(RIGS))
-def rig(request):
-    return RIGS[request.param]
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
