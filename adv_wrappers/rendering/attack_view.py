@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import cv2
 import gymnasium as gym
@@ -80,28 +80,21 @@ def text_width(text: str) -> int:
     return int(cv2.getTextSize(text, _FONT, _FONT_SCALE, 1)[0][0])
 
 
-def compose_panels(
-    header: Sequence[tuple[str | None, str]], panels: Sequence[tuple[str, Pixels]], vertical: bool
-) -> Pixels:
-    """Captions above panels.
+def compose_panels(header: Sequence[tuple[str | None, str]], panels: Sequence[tuple[str, Pixels]]) -> Pixels:
+    """Captions above panels, which lie side by side.
 
     Args:
         header: a colour and a text for each line; a colour draws a dot before the line, None draws none.
         panels: title and picture of each panel.
-        vertical: whether panels lie one below the other instead of side by side.
 
     Returns:
         A picture with an even number of rows and columns, as video codecs want it. The first panel begins at row
         ``MARGIN + LINE * (len(header) + 1)`` and column ``MARGIN``.
     """
     widths = [max(image.shape[1], NARROWEST) for _, image in panels]
-    heights = [image.shape[0] + LINE for _, image in panels]
-    if vertical:
-        width, height = max(widths), sum(heights) + MARGIN * (len(panels) - 1)
-    else:
-        width, height = sum(widths) + MARGIN * (len(panels) - 1), max(heights)
     top = MARGIN + LINE * len(header)
-    height, width = top + height + MARGIN, width + 2 * MARGIN
+    height = top + max(image.shape[0] + LINE for _, image in panels) + MARGIN
+    width = sum(widths) + MARGIN * (len(panels) + 1)
     out = blank(height + height % 2, width + width % 2)
     for i, (colour, text) in enumerate(header):
         baseline, x = MARGIN + LINE * i + 13, MARGIN
@@ -109,11 +102,11 @@ def compose_panels(
             cv2.circle(out, (x + 5, baseline - 4), 5, rgb(colour), -1, cv2.LINE_AA)
             x += 18
         draw_text(out, text, x, baseline, width=out.shape[1] - x - MARGIN)
-    x, y = MARGIN, top
-    for (title, image), wide, high in zip(panels, widths, heights, strict=True):
-        draw_text(out, title, x, y + 13, MUTED, wide)
-        out[y + LINE : y + high, x : x + image.shape[1]] = image
-        x, y = (x, y + high + MARGIN) if vertical else (x + wide + MARGIN, y)
+    x = MARGIN
+    for (title, image), wide in zip(panels, widths, strict=True):
+        draw_text(out, title, x, top + 13, MUTED, wide)
+        out[top + LINE : top + LINE + image.shape[0], x : x + image.shape[1]] = image
+        x += wide + MARGIN
     return out
 
 
@@ -169,9 +162,7 @@ ResetOptions = dict[str, object] | None
 Caption = tuple[str | None, str]  # the colour of its dot, and the text
 
 
-Frames = Literal["newest", "all"]
 Side = Annotated[int, Limits(1, 4096)]  # pixels
-Gain = Annotated[float, Limits(0, 1e9, above=True)]
 
 
 class RowRenderer:
@@ -181,7 +172,7 @@ class RowRenderer:
         env: the outermost of the wrappers.
         wrappers: those that perturb, innermost first.
         space: of the observations that come out of the stack, of one row.
-        frames, size, gain, layout: as for :class:`AttackView`.
+        size, layout: as for :class:`AttackView`.
 
     Raises:
         SpaceError: for a layout that does not fit the space.
@@ -193,13 +184,10 @@ class RowRenderer:
         env: AnyEnv | AnyVectorEnv,
         wrappers: Sequence[Layer],
         space: Space,
-        frames: Frames,
         size: Side,
-        gain: Gain | None,
         layout: str | None,
     ) -> None:
-        self._wrappers, self._all_frames, self._gain = wrappers, frames == "all", gain
-        self._size = size
+        self._wrappers, self._size = wrappers, size
         self._on_observations = [wrapper for wrapper in wrappers if wrapper.on == "observation"]
         innermost = self._on_observations[0] if self._on_observations else None
         inner: Space = space if innermost is None else innermost.engine.observation_space
@@ -238,13 +226,13 @@ class RowRenderer:
         header = self._header(row, actions)
         if self._true_frames is not None and self._shown_frames is not None:
             panels = self._image_panels(self._true_frames, self._shown_frames, true, perturbed)
-            return compose_panels(header, panels, self._all_frames)
+            return compose_panels(header, panels)
         panels = [("observation", self._vector_panel(true, perturbed))]
         if isinstance(rendering, np.ndarray) and rendering.ndim == 3:
             high, wide = self._size, max(1, round(rendering.shape[1] * self._size / rendering.shape[0]))
             resized = cv2.resize(rendering, (wide, high), interpolation=cv2.INTER_AREA)
             panels.insert(0, ("environment", to_pixels(resized)))
-        return compose_panels(header, panels, False)
+        return compose_panels(header, panels)
 
     def _header(self, row: int | None, actions: tuple[object, object] | None) -> list[Caption]:
         t = self._wrappers[0].engine.t
@@ -264,25 +252,22 @@ class RowRenderer:
     def _image_panels(
         self, true_frames: FrameReader, shown_frames: FrameReader, true: Array | None, shown: Array
     ) -> list[tuple[str, Pixels]]:
-        after = shown_frames.levels(shown)
+        """The newest frames, and what changed."""
+        after = shown_frames.levels(shown)[-1]
+        panels = [("seen by the agent", self._enlarged(after))]
         if true is None:
-            return [("seen by the agent", self._frame_row(after))]
-        before = true_frames.levels(true)
-        if not self._all_frames or len(before) != len(after):
-            before, after = before[-1:], after[-1:]
-        panels = [("true", self._frame_row(before)), ("seen by the agent", self._frame_row(after))]
-        if before[0].shape != after[0].shape:
             return panels
-        self._largest_change = max(self._largest_change, *map(largest_change, before, after))
-        gain = gain_for(self._largest_change) if self._gain is None else self._gain
-        differences = [amplified_difference(x, y, gain) for x, y in zip(before, after, strict=True)]
-        return [*panels, (f"difference x {gain:g}", self._frame_row(differences))]
+        before = true_frames.levels(true)[-1]
+        panels.insert(0, ("true", self._enlarged(before)))
+        if before.shape != after.shape:
+            return panels
+        self._largest_change = max(self._largest_change, largest_change(before, after))
+        gain = gain_for(self._largest_change)
+        difference = amplified_difference(before, after, gain)
+        return [*panels, (f"difference x {gain}", self._enlarged(difference))]
 
-    def _frame_row(self, frames: Sequence[GreyOrFloat]) -> Pixels:
-        factor = factor_for(frames[0], self._size if len(frames) == 1 else self._size // 2)
-        shown = [enlarge(to_pixels(frame), factor) for frame in frames]
-        gap = np.full((shown[0].shape[0], MARGIN // 2, 3), 255, np.uint8)
-        return np.concatenate([part for frame in shown for part in (gap, frame)][1:], 1)
+    def _enlarged(self, frame: GreyOrFloat) -> Pixels:
+        return enlarge(to_pixels(frame), factor_for(frame, self._size))
 
     def _vector_panel(self, true: Array | None, shown: Array) -> Pixels:
         shown = shown.reshape(-1)
@@ -401,14 +386,11 @@ class VectorAttackView(_View, VectorWrapper):  # type: ignore[misc]  # its rende
     def __init__(
         self,
         env: AnyVectorEnv,
-        frames: Frames = "newest",
         size: Side = 336,
-        gain: Gain | None = None,
         layout: str | None = None,
     ) -> None:
         VectorWrapper.__init__(self, env)
-        look = {"frames": frames, "size": size, "gain": gain, "layout": layout}
-        self._begin(env, VectorActionRecorder, env.single_observation_space, env.num_envs, **look)
+        self._begin(env, VectorActionRecorder, env.single_observation_space, env.num_envs, size=size, layout=layout)
 
     def render(self) -> tuple[Pixels, ...]:
         """One picture a row, uint8 ``[H, W, 3]``.
@@ -429,7 +411,8 @@ class AttackView(_View, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Renders the true observation beside the one that the agent receives.
 
     ``render()`` returns the true observation (the one that the innermost wrapper on observations received), the
-    perturbed one (the one that comes out of this wrapper) and their amplified difference, grey where nothing changed.
+    perturbed one (the one that comes out of this wrapper) and their difference, grey where nothing changed, times 1, 2,
+    5, 10, 20, 50 or 100, as much as the largest change so far allows. Of a stack of frames it is the newest.
     Captions name the threats and say whether each attacked at this step. A vector gets a line a feature, scaled by the
     budget where there is one, beside the environment's own rendering if its ``render_mode`` is ``rgb_array``. Under
     wrappers on actions the caption has the agent's last action and the one that the environment received. Nothing is
@@ -443,10 +426,7 @@ class AttackView(_View, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     Args:
         env: the environment to wrap, a Gymnasium ``Env`` or ``VectorEnv`` (which renders one picture a row) that is
             perturbed by at least one wrapper.
-        frames: of a stack of frames, ``newest``, or ``all`` in a row.
         size: the number of pixels that the longer side of an image is enlarged to at least, every pixel to a square.
-        gain: the factor of the difference; None takes 1, 2, 5, 10, 20, 50 or 100, as much as the largest change so far
-            allows.
         layout: which axis of an image is what (see :func:`adv_wrappers.core.image_layouts.layout_of`); None infers it.
 
     Raises:
@@ -470,14 +450,12 @@ class AttackView(_View, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def __init__(
         self,
         env: AnyEnv,
-        frames: Frames = "newest",
         size: Side = 336,
-        gain: Gain | None = None,
         layout: str | None = None,
     ) -> None:
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}")
-        look: Info = {"frames": frames, "size": size, "gain": gain, "layout": layout}
+        look: Info = {"size": size, "layout": layout}
         RecordConstructorArgs.__init__(self, **look)
         gym.Wrapper.__init__(self, env)
         self._begin(env, ActionRecorder, env.observation_space, 1, **look)

@@ -87,24 +87,13 @@ def captured(monkeypatch, env):
     """Header and titles of the picture that an environment renders."""
     seen = {}
 
-    def compose(header, pictures, down):
+    def compose(header, pictures):
         seen.update(header=header, titles=[title for title, _ in pictures], pictures=[p for _, p in pictures])
         return np.zeros((2, 2, 3), np.uint8)
 
     monkeypatch.setattr(attack_view, "compose_panels", compose)
     env.render()
     return seen
-
-
-def test_all_frames(monkeypatch):
-    env = AttackView(adv.wrap(replay(PICTURES["stack"][0]), "noise:eps=9"), frames="all", size=96, gain=2)
-    obs, _ = env.reset(seed=0)
-    seen = captured(monkeypatch, env)
-    assert seen["titles"] == ["true", "seen by the agent", "difference x 2"]
-    shown = seen["pictures"][1]
-    for i in range(4):
-        x = i * (48 + MARGIN // 2)
-        assert (shown[::4, x : x + 48 : 4, 0] == obs[i]).all()
 
 
 def test_a_frame_stack_outside_the_layer(monkeypatch):

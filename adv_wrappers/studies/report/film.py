@@ -114,7 +114,7 @@ def write_side_by_side(
     frames = list[Pixels]()
     for i, step in enumerate(steps):
         panels = [(title, film[min(i, len(film) - 1)]) for title, film in zip(threats, films, strict=True)]
-        frames.append(compose_panels([(None, f"{seconds * step:.2f} s")], panels, False))
+        frames.append(compose_panels([(None, f"{seconds * step:.2f} s")], panels))
     return _written(folder, frames, round(1000 * seconds * steps.step))
 
 
