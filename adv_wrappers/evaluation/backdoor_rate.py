@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from adv_wrappers.core.perturbation import Perturbation
@@ -13,13 +14,12 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.confidence_intervals import mean_interval
-from adv_wrappers.evaluation.episodes import draw_seeds
+from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.utils.limits import EpisodeCount, Seed, checked
-from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.policy_runner import PolicyRunner
-from adv_wrappers.wrappers.wrap import wrap
+
+_PLAYED = "played the target"  # in the info of a step
 
 
 @dataclass(frozen=True)
@@ -85,23 +85,22 @@ def backdoor_rate(
         raise ThreatError(f"a trigger is a threat to observations, got {threat}")
     if not agent.discrete or not agent.action_space.contains(np.int64(target)):
         raise ValueRangeError(f"target must be an action of {agent.action_space}, got {target!r:.80}")
-    seeds = draw_seeds(seed, episodes)
-    found = []
-    for shown in ((), (threat,)):
-        returns, played, steps = list[float](), 0, 0
-        with closing(environment.make_one()) as bare, one_thread():
-            attacked = wrap(bare, *shown) if shown else bare
-            runner = PolicyRunner(agent, 1)
-            for episode in seeds:
-                obs, _ = attacked.reset(seed=int(episode))
-                runner.reset(None, [int(episode)])
-                total, done = 0.0, False
-                while not done:
-                    action = runner.act_one(obs)
-                    obs, reward, terminated, truncated, _ = attacked.step(action)
-                    total, done = total + float(reward), terminated or truncated
-                    played, steps = played + (int(action) == target), steps + 1
-                returns.append(total)
-        found.append((np.array(returns), played / steps))
-    (clean, usual), (triggered, share) = found
+    report = evaluate(
+        agent, lambda: _TargetSteps(environment(), target), [threat], episodes, seed, metrics=[f"sum:{_PLAYED}"]
+    )
+    clean, triggered = (np.array(row.returns) for row in report.threats)
+    usual, share = (sum(row.metrics[f"sum:{_PLAYED}"]) / sum(row.lengths) for row in report.threats)
     return BackdoorRate(int(target), clean, triggered, usual, share)
+
+
+class _TargetSteps(gym.Wrapper[Any, Any, Any, Any]):
+    """Says of every step whether the target was played."""
+
+    def __init__(self, env: gym.Env[Any, Any], target: int) -> None:
+        super().__init__(env)
+        self._target = target
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """Step, and say it."""
+        *answer, info = self.env.step(action)
+        return *answer, {**info, _PLAYED: float(action == self._target)}
