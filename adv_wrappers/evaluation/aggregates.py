@@ -13,7 +13,6 @@ low end of a range and 1 its high end.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +22,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from adv_wrappers.errors import AdvWrappersError, ValueRangeError
-from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.report import number_text, pandas_module
 from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
@@ -228,13 +227,9 @@ class Aggregates(Tabular):
         Raises:
             AdvWrappersError: where pandas is missing.
         """
-        try:
-            pandas = importlib.import_module("pandas")
-        except ImportError as error:
-            raise AdvWrappersError("to_dataframe needs pandas: pip install pandas") from error
         columns = (self.by, "iqm", "low", "high", "mean", "runs", "environments")
         rows = [(g.name, g.iqm, g.low, g.high, g.mean, g.runs, len(g.scores)) for g in self.groups]
-        return pandas.DataFrame(rows, columns=columns).astype({"low": "float64", "high": "float64"})
+        return pandas_module().DataFrame(rows, columns=columns).astype({"low": "float64", "high": "float64"})
 
     def table(self) -> TextTable:
         """The table, one row a group; below it are the ranges and the notes."""

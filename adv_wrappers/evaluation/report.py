@@ -150,10 +150,7 @@ class Report(Tabular):
         Raises:
             AdvWrappersError: where pandas is missing.
         """
-        try:
-            pandas = importlib.import_module("pandas")
-        except ImportError as error:
-            raise AdvWrappersError("to_dataframe needs pandas: pip install pandas") from error
+        pandas = pandas_module()
         if long:
             figures = dict.fromkeys(("eps", "length", "attacked_fraction", "loss"), "float64")  # None is NaN
             return pandas.DataFrame(self._long_rows()).astype(figures)
@@ -308,6 +305,14 @@ class Report(Tabular):
         title = f"{self.victim.get('ref') or 'victim'} on {self.env['id']}"
         axis = f"return of an episode (mean and 95% interval, {self.episodes} episodes)"
         plot_returns(rows, path, title, [axis, *self.footnotes()])
+
+
+def pandas_module() -> Any:
+    """The package pandas; raises :class:`AdvWrappersError` where it is missing."""
+    try:
+        return importlib.import_module("pandas")
+    except ImportError as error:
+        raise AdvWrappersError("to_dataframe needs pandas: pip install pandas") from error
 
 
 def interval_text(row: Mapping[str, Any]) -> str:
