@@ -83,7 +83,6 @@ def certify_all_starts(
     method: Method = "crown",
     budget_s: float | None = None,
     max_boxes: int | None = None,
-    most_at_once: int = 100_000,
 ) -> Certificate:
     """Bound from below the return of every episode, whatever its start and whatever is done to observations.
 
@@ -97,7 +96,6 @@ def certify_all_starts(
             rounding. At least one step is followed.
         max_boxes: how many boxes are stepped at most, in all rounds; None is 300 000, or any number within
             ``budget_s``.
-        most_at_once: how many boxes are followed at once at most, some hundred bytes each.
 
     Returns:
         A certificate whose one entry is of all episodes. Its search is finished where it is the largest return there
@@ -115,7 +113,7 @@ def certify_all_starts(
     >>> 5 < found.lower < 500, found.finished
     (True, 0.0)
     """
-    search = StateBoxSearch(victim, env, eps, scale=scale, within=within, method=method, most_at_once=most_at_once)
+    search = StateBoxSearch(victim, env, eps, scale=scale, within=within, method=method)
     dynamics = search.dynamics
     lower = search.run(dynamics.start_low, dynamics.start_high, budget_s, max_boxes).lower
     found = CertifiedEpisode(lower, lower if lower >= dynamics.most else math.nan, lower, search.boxes)
@@ -127,7 +125,8 @@ class StateBoxSearch:
     """Certifies the return from any box of start states.
 
     Args:
-        victim, env, eps, scale, within, method, most_at_once: as for :func:`certify_all_starts`.
+        victim, env, eps, scale, within, method: as for :func:`certify_all_starts`.
+        most_at_once: how many boxes are followed at once at most, some hundred bytes each.
 
     Attributes:
         victim, budget, dynamics: what is searched.

@@ -31,6 +31,7 @@ from adv_wrappers.certification.interval_dynamics import has_dynamics
 from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
+from adv_wrappers.core.spaces import has_images
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import draw_seeds
@@ -155,7 +156,7 @@ def certify(
     with closing(DeterministicEpisodes(victim, environment)) as played, one_thread():
         space = played.env.observation_space
         possible = PossibleActions(played.victim, space, budget, method, quantize)
-        rows = num_envs or (8 if _are_images(played) else 32)
+        rows = num_envs or (8 if has_images(space) else 32)
         least = LeastReturn.create(played.env, environment.name, least_reward, least_return) if searched else None
         possible.at(played.batch([played.env.reset(seed=seeds[0])[0]]))  # which finds what has no bounds
         if searched:
@@ -208,10 +209,6 @@ def _state_boxes(played: DeterministicEpisodes, budget: Budget, method: Method) 
 
 def _progress(progress: Progress | None, what: str, episodes: int) -> Callable[[int], None]:
     return lambda done: None if progress is None else progress(what, done, episodes)
-
-
-def _are_images(played: DeterministicEpisodes) -> bool:
-    return len(played.env.observation_space.shape or ()) > 1
 
 
 @dataclass(frozen=True)
@@ -274,7 +271,7 @@ class CertifyingSearch:
 
     def _run(self, search: ActionSearch, order: SearchOrder | None, deadline: Deadline) -> None:
         """Search over sequences of actions, in an order or in both."""
-        images = _are_images(self.played)
+        images = has_images(self.played.env.observation_space)
         share = 1.0 if order is not None else _SHARE
         if order != "best-first":
             nodes, batch = int(share * self.nodes), 8 if images else 32

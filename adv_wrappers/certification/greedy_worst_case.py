@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.certification.possible_actions import PossibleActions
-from adv_wrappers.core.types import Floats, Integers
+from adv_wrappers.core.types import Floats
 from adv_wrappers.environments.environment import EnvFactory
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.deadline import Deadline
@@ -46,12 +46,10 @@ class PlayedEpisodes:
 
     Attributes:
         returns: the returns; float64 ``[E]``, NaN where the time did not suffice.
-        lengths: the numbers of steps that were played; int64 ``[E]``.
         acr: the action certification rates, shares of the steps; float64 ``[E]``, NaN where the time did not suffice.
     """
 
     returns: Floats
-    lengths: Integers
     acr: Floats
 
 
@@ -132,4 +130,4 @@ def play_choices(
         for env in envs:
             env.close()
     returns[~finished] = certified[~finished] = np.nan
-    return PlayedEpisodes(returns, lengths, certified / np.maximum(lengths, 1))
+    return PlayedEpisodes(returns, certified / np.maximum(lengths, 1))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.frame_stack import Newest
-from adv_wrappers.core.spaces import Field, finite, to_victim
+from adv_wrappers.core.spaces import Field, finite, has_images, to_victim
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Batch, Space
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
@@ -134,7 +134,7 @@ class PossibleActions:
         if not quantize and isinstance(space, spaces.Box):
             space = as_float(space, ThreatModel("observation", _unchanged, self.budget))
         self.boxes = ObservationBoxes(space, self.budget)
-        self._rows = _ROWS if len(space.shape or ()) < 2 else 8
+        self._rows = 8 if has_images(space) else _ROWS
 
     def outputs(self, observations: Array) -> Tensor:
         """What the victim computes of observations ``[B, *S]`` as they are, ``[B, A]``: Q-values or logits."""

@@ -160,18 +160,17 @@ class MetricSummary:
         return f"{self.mean:.4g} ({self.low:.4g} to {self.high:.4g})"
 
 
-def metric_summary(text: str, values: Sequence[float], lengths: Sequence[int], level: float = 0.95) -> MetricSummary:
+def metric_summary(text: str, values: Sequence[float], lengths: Sequence[int]) -> MetricSummary:
     """What a metric's values of every episode add up to.
 
     Args:
         text: the name of the metric.
         values: of every episode.
         lengths: steps of every episode.
-        level: probability that the interval covers the mean.
     """
     metric, array = metric_of(text), np.asarray(values, np.float64)
     is_rate = bool(np.isin(array, (0.0, 1.0)).all())
-    low, high = wilson_interval(int(array.sum()), len(array), level) if is_rate else mean_interval(array, level)
+    low, high = wilson_interval(int(array.sum()), len(array)) if is_rate else mean_interval(array)
     ordered = np.sort(array)[:: -1 if metric.bad_when_high else 1]
     worst = float(ordered[: max(len(array) // 20, 1)].mean())
     steps = np.asarray(lengths)[array == float(metric.bad_when_high)] if is_rate else np.array([])

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from adv_wrappers.certification.greedy_worst_case import PlayedEpisodes, play_choices, worst_possible_action
 from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.spaces import has_images
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.evaluation.episodes import Episodes, checkpoint_seeds
@@ -83,7 +84,7 @@ class CheckpointEvaluator:
             within: the budget, a box.
         """
         space = self._player.venv.single_observation_space
-        method: Method = "interval" if len(space.shape or ()) > 1 else "crown"
+        method: Method = "interval" if has_images(space) else "crown"
         perturbed = PossibleActions(victim, space, within, method, quantize=False)
         with one_thread():
             rows = self._episodes.num_envs or 1
