@@ -77,7 +77,7 @@ class LowerBound(VictimAround):
         )
         self._spec = torch.eye(self.width, dtype=self.dtype, device=self.device)
         if not isinstance(within.scale, tuple):  # else no text can say it
-            self.ref = self.reference("lower-bound", eps=within.eps, scale=within.scale, method=method)
+            self.ref = self.reference("lower-bound", {}, eps=within.eps, scale=within.scale, method=method)
         with torch.no_grad():  # a layer without a rule is found before anything is played
             self.params(torch.zeros(1, *field.shape, dtype=self.dtype, device=self.device))
 

@@ -91,9 +91,8 @@ class Purified(VictimAround):
         self.recurrent = self.denoiser.history > 0
         folder = self.denoiser.folder
         if folder is not None and not any(mark in folder for mark in _IN_TEXTS):  # else no text can say it
-            more = {"gradient": (gradient, "exact"), "draws": (draws, PURIFIER_DRAWS), "seed": (seed, 0)}
-            told = {name: None if value == usual else value for name, (value, usual) in more.items()}
-            self.ref = self.reference("purified", denoiser=folder, **told)
+            usual = {"gradient": "exact", "draws": PURIFIER_DRAWS, "seed": 0}
+            self.ref = self.reference("purified", usual, denoiser=folder, gradient=gradient, draws=draws, seed=seed)
         self._net = self.denoiser.net_like(torch.zeros(0, dtype=self.dtype, device=self.device))
         self._noise = self._fixed_noise()
 

@@ -109,9 +109,8 @@ class Smoothed(VictimAround):
             raise VictimError(f"noise is added to a Box, or to those of a Dict, this victim sees {space}")
         self.unit = self._unit_of(scale)
         if q_range is None and isinstance(scale, (str, int, float, type(None))):  # else no text can say it
-            more = {"vote": (vote, 1), "scale": (scale, None), "samples": (samples, SMOOTHING_SAMPLES)}
-            told = {name: None if value == usual else value for name, (value, usual) in more.items()}
-            self.ref = self.reference("smoothed", sigma=self.sigma, **told)
+            usual = {"vote": 1, "samples": SMOOTHING_SAMPLES}
+            self.ref = self.reference("smoothed", usual, sigma=self.sigma, vote=vote, scale=scale, samples=samples)
         self._own: list[Tensor] | None = None
 
     def _unit_of(self, scale: float | Sequence[float] | str | None) -> float | Tensor:

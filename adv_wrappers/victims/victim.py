@@ -407,9 +407,9 @@ class VictimAround(Victim):
             return obs
         return to_victim(obs, self.dtype, self.device, True, space=self.observation_space)
 
-    def reference(self, prefix: str, **options: object) -> str | None:
-        """What :func:`load_victim` takes, with the options that are not None; None where the victim has none."""
-        told = "&".join(f"{name}={value}" for name, value in options.items() if value is not None)
+    def reference(self, prefix: str, usual: Mapping[str, object], **options: object) -> str | None:
+        """What :func:`load_victim` takes, with the options that are not as usual; None where the victim has none."""
+        told = "&".join(f"{name}={value}" for name, value in options.items() if value != usual.get(name))
         return None if self.victim.ref is None else f"{prefix}:{self.victim.ref}?{told}"
 
     def acts_by(self) -> str:
