@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
 from adv_wrappers.core.spaces import CHOICES, children, is_text_space, size_difference
@@ -263,8 +262,11 @@ def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.
                 f"expected Box, Discrete, MultiDiscrete or MultiBinary observations (or a Dict or Tuple of these and "
                 f"Text), got {leaf}: {without}{numbers}numbers of them, by a function of yours"
             )
-        many = type(leaf) is spaces.Box and rows > 8  # drawn at once, which is what making a space for them pays for
-        values = batch_space(leaf, rows).sample() if many else np.stack([leaf.sample() for _ in range(rows)])
+        if type(leaf) is spaces.Box and rows > 8:  # drawn at once, which is what making a space for them pays for
+            low, high = (np.tile(end, (rows, *[1] * end.ndim)) for end in (leaf.low, leaf.high))
+            values = spaces.Box(low, high, dtype=leaf.low.dtype.type, seed=leaf.np_random).sample()
+        else:
+            values = np.stack([leaf.sample() for _ in range(rows)])
         if not isinstance(leaf, spaces.Box):
             return torch.from_numpy(values).to(device)
         # what a space without real bounds draws is too large for any network
