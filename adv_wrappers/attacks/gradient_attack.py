@@ -186,8 +186,8 @@ def pgd(
 ) -> Tensor:
     """Projected gradient ascent (Madry et al. 2018), ``[B, *S]``; one step of 1 is FGSM (Goodfellow et al. 2015).
 
-    Starts at ``start``, a random point of the budget, or the true value. With ``schedule="linear"`` the steps become
-    shorter, ``step * (1 - i / steps)``.
+    The preset of this name is :class:`.MinBest`, which climbs so from three starts. Starts at ``start``, a random point
+    of the budget, or the true value. With ``schedule="linear"`` the steps become shorter, ``step * (1 - i / steps)``.
     """
     y = start if start is not None else context.draw() if random_start else context.x
     del start

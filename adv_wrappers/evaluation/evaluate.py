@@ -106,10 +106,10 @@ def evaluate(
             attack (Weng et al. 2020, rand-U and rand-B): one number for all threats, or a dictionary by the text of a
             threat. A threat without any randomness is played twice, and a warning says so.
         by: what the best is chosen by: the lowest return, or the lowest loss, which needs ``measure``.
-        workers: processes that play episodes, this one included. Rows are the same to the last digit, whatever it is:
-            every run is cut into blocks of about ``num_envs`` episodes (at most 16 of them), which are played by
-            whoever is free. So one run of no more than ``num_envs`` episodes is played by one process; a smaller
-            ``num_envs`` makes more blocks. The processes are spawned (a script needs its
+        workers: processes that play episodes. With 1 it is this one, which else waits for the others. Rows are the same
+            to the last digit, whatever it is: every run is cut into blocks of about ``num_envs`` episodes (at most 16
+            of them), which are played by whoever is free. So one run of no more than ``num_envs`` episodes is played by
+            one process; a smaller ``num_envs`` makes more blocks. The processes are spawned (a script needs its
             ``if __name__ == "__main__":``) and stay for the next call.
         metrics: what is counted beside the return, once an episode. ``success`` is whether ``info["is_success"]`` or
             ``info["success"]`` was true, ``terminated`` whether it ended by itself, as by a fall, ``truncated`` whether

@@ -144,7 +144,7 @@ class Evaluator:
             WorkerError: where a process dies.
         """
         rows, told = dict[int, Row](), dict.fromkeys(which, -1)
-        with_player = executor or ThisProcess[Block, BlockMeasurements](self.player)
+        playing = executor or ThisProcess[Block, BlockMeasurements](self.player)
         runs = {i: CellRun(i, self.cells[i], self.draws[i], self.target, self.sampled, self._known) for i in which}
         waiting, under_way = [block for run in runs.values() for block in run.blocks], 0
 
@@ -154,12 +154,12 @@ class Evaluator:
                 progress(i, told[i])
 
         while waiting or under_way:
-            while waiting and with_player.free() > 0:
+            while waiting and playing.free() > 0:
                 block = waiting.pop(0)
                 tell(block.cell, 0, 0)
-                with_player.submit(block, functools.partial(tell, block.cell, runs[block.cell].finished))
+                playing.submit(block, functools.partial(tell, block.cell, runs[block.cell].finished))
                 under_way += 1
-            for played in with_player.collect(None):
+            for played in playing.collect(None):
                 under_way -= 1
                 i, error = played.task.cell, played.error
                 survives = on_divergence is not None and self.stacks[i].layers

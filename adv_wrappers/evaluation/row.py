@@ -1,6 +1,8 @@
 """The row of a report: what one run under one threat measured, and what that means beside the clean run.
 
-A row is the same in memory, in a store, in ``report.json`` and in a data frame; its fields are its schema.
+A row is the same in memory, in a store, in ``report.json`` and in a data frame; its fields are its schema. What it is
+beside the clean run (``regret``, ``impact``, ``general_impact``) is filled in where a report is made
+(:func:`compared`): in a store, and for a study, these are None.
 """
 
 from __future__ import annotations

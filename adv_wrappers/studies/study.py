@@ -31,7 +31,7 @@ class Study(Protocol[Conclusion]):
 
         Args:
             rows: all so far, in the order in which they were named. A plan's runs without a threat come first, and are
-                there once where several plans share them.
+                there once where several plans share them. Nothing is compared with these yet: ``regret`` is None.
         """
         ...
 

@@ -451,6 +451,7 @@ def make_agent(
     policy = q_policy if algorithm.name == "dqn" else ImagePolicy if images else flat
     own = {"seed": training.seed, "device": training.device, "tensorboard_log": training.logs}
     arguments = {"policy": policy, "env": normal, **own}
+    # a robust loss is minimised by the algorithm's own class, in its train()
     kind = algorithm.robust if method is not None and algorithm.robust else algorithm_class(algorithm.name)
     model = made_model(kind, arguments, settings)
     if isinstance(model, RobustUpdates) and isinstance(method, RobustPolicyMethod):
@@ -691,6 +692,8 @@ def train_agent(
     images = check_spaces(environment, initial, kind, method)
     training = replace(training, settings=algorithm_settings(kind, num_envs, training.settings, parts, images, method))
     opposing = replace(opposing, settings=defaults.adversary_settings("ppo", num_envs, True, own_settings))
+    # What identifies the training: an option that is not here is ignored where a folder is resumed, and a new one whose
+    # default is not None refuses the folders that earlier releases wrote.
     about = {
         **training.described(),
         "environment": json_value(environment.described),

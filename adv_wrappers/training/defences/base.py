@@ -1,8 +1,8 @@
 """What robust losses are made of: a base for each kind of algorithm, and the largest value of an objective in a box.
 
 A defence is a file beside this one, named after its paper: a subclass of :class:`RobustPolicyMethod` (PPO, A2C),
-:class:`RobustQMethod` (DQN) or :class:`RobustActorMethod` (TD3, DDPG), which says what is minimised. ``ppo.py``,
-``dqn.py`` and ``td3.py`` are the algorithms that minimise it.
+:class:`RobustQMethod` (DQN) or :class:`RobustActorMethod` (TD3, DDPG), which says what is minimised.
+``robust_ppo.py``, ``robust_dqn.py`` and ``td3.py`` are the algorithms that minimise it.
 """
 
 from __future__ import annotations
