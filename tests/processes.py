@@ -20,10 +20,7 @@ from pathlib import Path
 
 import torch
 
-PRELOADED = [
-    "adv_wrappers.public", "adv_wrappers.studies", "adv_wrappers.cli", "stable_baselines3", "pytest",
-    "torch._dynamo",  # which optimisers import
-]  # fmt: skip
+PRELOADED = ["adv_wrappers.public", "adv_wrappers.studies", "adv_wrappers.cli", "stable_baselines3", "pytest"]
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload([name for name in PRELOADED if importlib.util.find_spec(name.split(".")[0])])
 

@@ -168,8 +168,11 @@ assert adv.presets["pgd"].kind is adv.MinBest and adv.atari.atari and adv.daylig
 import adv_wrappers.public
 assert not {"stable_baselines3", "ray", "pettingzoo"} & {name.partition(".")[0] for name in sys.modules}  # extras
 adv.load_victim("zoo:pong-ppo")
+import torch
+from adv_wrappers.bounds.crown_bounds import crown
+crown(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 1)), torch.zeros(1, 2), torch.ones(1, 2))
 # a compiler takes torch longer than all else, for every command and every worker; the client is for cards of the hub
-assert not {"torch._inductor", "huggingface_hub"} & {*sys.modules}
+assert not {"torch._dynamo", "torch._inductor", "huggingface_hub"} & {*sys.modules}
 if importlib.util.find_spec("stable_baselines3"):
     adv.RobustnessCallback("noise", log=sys.argv[1])
     assert not {"wandb", "mlflow"} & {*sys.modules}  # where they are installed, and nobody has imported them

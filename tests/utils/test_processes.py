@@ -32,7 +32,7 @@ def test_workers_stay_and_have_one_thread():
         first = pool.submit(about_worker, 0).result()
     with warm_pool(1) as pool:
         second = pool.submit(about_worker, 0).result()
-        assert pool.submit(blocked).result() and not blocked()
+        assert not blocked()
     assert first == second
     assert first[0] != os.getpid()
     assert first[1:] == (1, torch.float32)
@@ -97,7 +97,7 @@ def test_an_interruption_waits_until_a_process_has_begun(interruptions, monkeypa
 
 def begin_worker(pipe):
     with warm_pool(1) as pool:
-        pipe.send(pool.submit(about_worker, 0).result())
+        pipe.send((*pool.submit(about_worker, 0).result(), pool.submit(blocked).result()))
         pipe.recv()
 
 
@@ -106,7 +106,7 @@ def test_spawned_workers_have_one_thread_and_end_with_a_parent_that_is_killed():
     parent = context.Process(target=begin_worker, args=(there,))
     parent.start()
     pid, *about = here.recv()
-    assert about == [1, torch.float32]
+    assert about == [1, torch.float32, True]
     descriptor = os.pidfd_open(pid)
     parent.kill()
     parent.join()

@@ -207,7 +207,8 @@ def test_lazy_layers_need_their_weights():
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of modules that the compiler imports
 def test_a_compiled_module_may_be_live():
     net = _mlp().eval()
-    victim = adv.from_module(torch.compile(net), gym.make("CartPole-v1").observation_space, TWO, "logits", live=True)
+    compiled = torch.compile(net, backend="eager")  # traced, and not translated, which takes seconds
+    victim = adv.from_module(compiled, gym.make("CartPole-v1").observation_space, TWO, "logits", live=True)
     with torch.no_grad():
         net[0].weight.zero_()
     assert torch.equal(victim.params(X), net(X))

@@ -161,10 +161,12 @@ class Operation:
             ``[B, M, *S]`` for every input, and ``[B, M]`` (or a zero).
         """
         count = rows.shape[0] * rows.shape[1]
-        zeros = [rows.new_zeros(1, *shape).expand(count, *shape) for shape in shapes]
-        at_zero, transposed = torch.func.vjp(self.layer, *zeros)[:2]
-        back = transposed(rows.flatten(0, 1))
-        return [each.unflatten(0, rows.shape[:2]) for each in back], flat(rows * at_zero[:1], 2).sum(-1)
+        with torch.inference_mode(False), torch.enable_grad():  # torch.func.vjp imports torch's compiler: two seconds
+            zeros = [rows.new_zeros(1, *shape).expand(count, *shape).requires_grad_() for shape in shapes]
+            at_zero = self.layer(*zeros)
+            value = (rows.flatten(0, 1).clone() * at_zero).sum()  # a clone, as rows may be of inference mode
+            back = torch.autograd.grad(value, zeros, create_graph=rows.requires_grad, materialize_grads=True)
+        return [each.unflatten(0, rows.shape[:2]) for each in back], flat(rows * at_zero[:1].detach(), 2).sum(-1)
 
     def told_shape(self, shape: Shape) -> Shape | None:
         """The shape of a row of what it answers to a row of a shape, where settings tell it; None where they do not.
