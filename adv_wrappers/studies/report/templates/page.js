@@ -119,7 +119,7 @@
 
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = all("details:not([open]):not(.film)");
+    closed = all("details:not([open])");
     for (const one of closed) one.open = true;
   });
   addEventListener("afterprint", () => { for (const one of closed) one.open = false; });
