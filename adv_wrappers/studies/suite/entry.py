@@ -123,6 +123,10 @@ class AttackSetting:
         plain = isinstance(self.budget, (Linf, L2, L0)) and getattr(self.budget, "scale", None) is None
         return self.budget if plain else None
 
+    def no_budget(self, on: On = "observation") -> str | None:
+        """Why there is no budget of perturbed observations or actions; None where there is one."""
+        return None if self.within(on) is not None else NO_BUDGET if on == "observation" else NO_ACTION_BUDGET
+
     def folder(self, name: str) -> Path | None:
         """The folder of what is trained under this name; or None."""
         return None if self.out is None else self.out / name

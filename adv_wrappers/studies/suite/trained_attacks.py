@@ -16,7 +16,7 @@ from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, VictimError
 from adv_wrappers.registry import FORMS
-from adv_wrappers.studies.suite.entry import NO_ACTION_BUDGET, NO_BUDGET, AttackSetting, Entry, MadeAttack
+from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.threats.presets import as_actor, threat
 from adv_wrappers.training.critic import check_critic_settings, exploring_victim, scan_critics
 from adv_wrappers.training.folder import read_record
@@ -51,8 +51,8 @@ def _why_not_learned(name: str, kind: str, on: On, setting: AttackSetting) -> st
     if setting.train:
         check_training(setting.training)
     seen, _ = setting.spaces
-    if setting.within(on) is None:
-        return NO_BUDGET if on == "observation" else NO_ACTION_BUDGET
+    if why := setting.no_budget(on):
+        return why
     try:
         if not isinstance(seen, spaces.Box):
             raise SpaceError(f"{name} is trained on a Box of observations, this victim sees {seen}")
@@ -73,18 +73,16 @@ def _why_not_learned(name: str, kind: str, on: On, setting: AttackSetting) -> st
 
 def _learned(name: str, kind: str, on: On, setting: AttackSetting) -> MadeAttack:
     """One training; of PA-AD against continuous actions the stronger of two, since victims differ in its forms."""
-    steps, several = setting.steps, kind == "pa-ad" and isinstance(setting.victim.action_space, spaces.Box)
-    whats = [f"{name} {form}" for form in FORMS] if several else [name]
-    returns: list[list[float]] = [[] for _ in whats]  # mean returns at the checkpoints of each training
-    folder, budget = setting.folder(name), setting.within(on)
+    several = kind == "pa-ad" and isinstance(setting.victim.action_space, spaces.Box)
+    forms, steps, folder, budget = FORMS if several else ("",), setting.steps, setting.folder(name), setting.within(on)
+    returns: list[list[float]] = [[] for _ in forms]  # mean returns at the checkpoints of each training
+    whole = steps * len(forms)
 
     def report(done: int, mean: float) -> None:
-        i = min(max(done - 1, 0) // steps, len(whats) - 1)  # the second training's steps come after the first's
-        returns[i].append(mean)
-        setting.report(whats[i], min(done - i * steps, steps), steps)
+        returns[min(max(done - 1, 0) // steps, len(forms) - 1)].append(mean)  # the second one's steps come after
+        setting.report(name, min(done, whole), whole)
 
-    for what in whats:
-        setting.report(what, 0, steps)
+    setting.report(name, 0, whole)
     train = import_train_adversary()
     learned = train(
         kind,
@@ -99,18 +97,16 @@ def _learned(name: str, kind: str, on: On, setting: AttackSetting) -> MadeAttack
         **{**setting.training, "num_envs": setting.num_envs, "quantize": setting.quantize},
     )
     if folder is not None:  # a training that was resumed reports only what was missing
-        folders = [folder / form for form in FORMS] if several else [folder]
-        returns = [[float(row["mean_return"]) for row in read_record(place)] for place in folders]
-    for what in whats:
-        setting.report(what, steps, steps)
+        returns = [[float(row["mean_return"]) for row in read_record(folder / form)] for form in forms]
+    setting.report(name, whole, whole)
     others = setting.training.get("episodes", inspect.signature(train).parameters["episodes"].default)
-    chosen = f"chosen by mean return over {others} other episodes"
     what, each = ("two trainings (direction and target)", " each") if several else ("one training", "")
     best = min(returns, key=min)
     late = len(best) > 1 and best[-1] < min(best[:-1])
     return MadeAttack(
         ThreatModel(on, learned, budget),
-        f"{what} of {steps} steps{each}, best of {counted(len(returns[0]), 'checkpoint')}{each}, {chosen}",
+        f"{what} of {steps} steps{each}, best of {counted(len(returns[0]), 'checkpoint')}{each}, chosen by mean return "
+        f"over {others} other episodes",
         (f"the best of {len(best)} checkpoints of {name} is its last: train it longer",) if late else (),
     )
 
@@ -167,8 +163,8 @@ def trains_critics(setting: AttackSetting) -> bool:
 
 
 def _why_no_sarsa(setting: AttackSetting) -> str | None:
-    if setting.budget is None:
-        return NO_BUDGET
+    if why := setting.no_budget():
+        return why
     try:
         RobustSarsa(setting.victim, critic=lambda obs, act: act)
         if trains_critics(setting):
@@ -212,14 +208,9 @@ robust_sarsa = Entry(SARSA, _why_no_sarsa, _sarsa, trained=trains_critics)
 # a surrogate
 
 
-def _surrogate_attack(setting: AttackSetting) -> str:
-    """The attack that is computed on the surrogate."""
-    return "pgd" if isinstance(setting.victim.action_space, spaces.Discrete) else "max-diff"
-
-
 def _why_no_transfer(setting: AttackSetting) -> str | None:
-    if setting.budget is None:
-        return NO_BUDGET
+    if why := setting.no_budget():
+        return why
     try:
         check_imitable(*setting.spaces, setting.out)
     except VictimError as error:
@@ -230,7 +221,8 @@ def _why_no_transfer(setting: AttackSetting) -> str | None:
 def _transfer(setting: AttackSetting) -> MadeAttack:
     """The attack on a surrogate that is trained from queries, as many as there are steps, but at most 20,000."""
     assert setting.budget is not None
-    name, queries = _surrogate_attack(setting), min(max(setting.steps, LEAST_QUERIES * (_ROUNDS + 1)), _MOST_QUERIES)
+    name = "pgd" if isinstance(setting.victim.action_space, spaces.Discrete) else "max-diff"
+    queries = min(max(setting.steps, LEAST_QUERIES * (_ROUNDS + 1)), _MOST_QUERIES)
     folder = setting.folder("transfer")  # more queries are another imitation
     found = imitate(
         setting.victim,

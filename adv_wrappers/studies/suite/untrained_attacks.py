@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from adv_wrappers.attacks.model_based import ActionModelBased, ModelBased, Planned
 from adv_wrappers.attacks.targets import target_of
-from adv_wrappers.core.budgets import Budget, Linf, Valid
+from adv_wrappers.core.budgets import Linf, Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Not, Pair, Strategic
 from adv_wrappers.daylight.transform import Transform
@@ -21,10 +21,9 @@ from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation.applicable_attacks import BEAM, SLOW, check_no_budget, why_no_beam, why_threat_excluded
 from adv_wrappers.evaluation.perturbed_samples import daylight_threats
 from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
-from adv_wrappers.studies.suite.entry import NO_ACTION_BUDGET, NO_BUDGET, ONE_RUN, AttackSetting, Entry, MadeAttack
+from adv_wrappers.studies.suite.entry import NO_BUDGET, ONE_RUN, AttackSetting, Entry, MadeAttack
 from adv_wrappers.threats.presets import parse_threat, threat
 from adv_wrappers.victims.carrl import LowerBound
-from adv_wrappers.victims.victim import Victim
 
 # texts
 
@@ -48,22 +47,19 @@ def text_entry(name: str, text: str | None = None, slow: bool = False, continuou
     return Entry(name, partial(_why_no_text, text, slow, continuous), partial(_text_threat, text))
 
 
-def _budget_of(text: str, setting: AttackSetting) -> Budget | None:
-    """The budget of a text's threat, or None where the setting has none for it."""
-    how = parse_threat(text, within=Valid()).how
-    return Valid() if isinstance(how, Transform) else setting.within(getattr(how, "on", "observation"))
-
-
 def _text_threat(text: str, setting: AttackSetting) -> ThreatModel:
-    return parse_threat(text, within=_budget_of(text, setting))
+    open_ = parse_threat(text, within=Valid())
+    within = Valid() if isinstance(open_.how, Transform) else setting.within(open_.on)
+    return parse_threat(text, within=within)
 
 
 def _why_no_text(text: str, slow: bool, continuous: bool, setting: AttackSetting) -> str | None:
     seen, acted = setting.spaces
     if continuous and not isinstance(acted, spaces.Box):
         return f"it is for continuous actions, this victim acts in {acted}"
-    if _budget_of(text, setting) is None:
-        return NO_ACTION_BUDGET if parse_threat(text, within=Valid()).on == "action" else NO_BUDGET
+    open_ = parse_threat(text, within=Valid())
+    if not isinstance(open_.how, Transform) and (why := setting.no_budget(open_.on)):
+        return why
     found = _text_threat(text, setting)
     if any(isinstance(part, Strategic) for part in _timings(found.when)) and not isinstance(acted, spaces.Discrete):
         return f"strategic timing is defined for one discrete action, this victim acts in {acted}"
@@ -81,9 +77,8 @@ def _timings(when: object) -> Iterator[object]:
 
 
 def _why_no_beam(setting: AttackSetting) -> str | None:
-    if setting.budget is None:
-        return NO_BUDGET
-    return why_no_beam(setting.victim, setting.environment, setting.budget)
+    within = setting.budget
+    return NO_BUDGET if within is None else why_no_beam(setting.victim, setting.environment, within)
 
 
 def beam_attack(setting: AttackSetting, on_step: Callable[[int], None] = lambda states: None) -> MadeAttack:
@@ -110,7 +105,7 @@ beam = Entry(BEAM, _why_no_beam, beam_attack, per_episodes=True)
 # plans through a model of the environment
 
 
-def _planned(kind: type[Planned], setting: AttackSetting) -> Planned:
+def _plan(kind: type[Planned], setting: AttackSetting) -> MadeAttack:
     """The attack that plans through the model, to the environment's unsafe state, or else to the least reward.
 
     Raises:
@@ -119,22 +114,16 @@ def _planned(kind: type[Planned], setting: AttackSetting) -> Planned:
     assert setting.dynamics is not None
     about = setting.dynamics.card.get("environment")
     known = isinstance(about, dict) and target_of(about.get("id")) is not None
-    return kind(setting.victim, setting.dynamics, None if known else "reward", 5, restarts=8)
+    how = kind(setting.victim, setting.dynamics, None if known else "reward", 5, restarts=8)
+    made = ThreatModel(how.on, how, setting.within(how.on))
+    return MadeAttack(made, f"{ONE_RUN}, through the model that was given")
 
 
 def _why_no_plan(kind: type[Planned], setting: AttackSetting) -> str | None:
     if setting.dynamics is None:
         return "it needs a model of the environment: dynamics="
-    how = _planned(kind, setting)
-    if setting.within(how.on) is None:
-        return NO_BUDGET if how.on == "observation" else NO_ACTION_BUDGET
-    return why_threat_excluded(ThreatModel(how.on, how, setting.within(how.on)), setting.victim, *setting.spaces)
-
-
-def _plan(kind: type[Planned], setting: AttackSetting) -> MadeAttack:
-    how = _planned(kind, setting)
-    made = ThreatModel(how.on, how, setting.within(how.on))
-    return MadeAttack(made, f"{ONE_RUN}, through the model that was given")
+    why = setting.no_budget("action" if kind is ActionModelBased else "observation")
+    return why or why_threat_excluded(_plan(kind, setting).threat, setting.victim, *setting.spaces)
 
 
 model_based, action_model_based = (
@@ -145,37 +134,28 @@ model_based, action_model_based = (
 # certified bounds on the victim's network
 
 
-def _lower_bound(setting: AttackSetting) -> Victim:
-    """The victim that plays by certified lower bounds on its Q-values within the budget; see :class:`.LowerBound`.
+def _lower_bound(setting: AttackSetting) -> MadeAttack:
+    """PGD on certified lower bounds of the victim's Q-values within the budget; see :class:`.LowerBound`.
 
     Raises:
         VictimError: for a budget that is no l-infinity ball, and a victim without Q-values or bounds.
     """
     if not isinstance(setting.budget, Linf):
         raise VictimError(f"lower bounds hold within an l-infinity ball, this budget is {setting.budget!r}")
-    return LowerBound(setting.victim, setting.budget)
+    made = threat("pgd", LowerBound(setting.victim, setting.budget), within=setting.budget)
+    return MadeAttack(made, f"{ONE_RUN}, pgd on the certified lower bounds of the Q-values")
 
 
 def _why_no_lower_bound(setting: AttackSetting) -> str | None:
-    if setting.budget is None:
-        return NO_BUDGET
-    if setting.images:
-        return SLOW
+    if why := setting.no_budget() or (SLOW if setting.images else None):
+        return why
     try:
-        return why_threat_excluded(_lower_bound_threat(setting), setting.victim, *setting.spaces)
+        return why_threat_excluded(_lower_bound(setting).threat, setting.victim, *setting.spaces)
     except VictimError as error:
         return str(error)
 
 
-def _lower_bound_threat(setting: AttackSetting) -> ThreatModel:
-    return threat("pgd", _lower_bound(setting), within=setting.budget)
-
-
-def _lower_bound_attack(setting: AttackSetting) -> MadeAttack:
-    return MadeAttack(_lower_bound_threat(setting), f"{ONE_RUN}, pgd on the certified lower bounds of the Q-values")
-
-
-lower_bound = Entry("lower-bound-pgd", _why_no_lower_bound, _lower_bound_attack)
+lower_bound = Entry("lower-bound-pgd", _why_no_lower_bound, _lower_bound)
 
 
 # daylight transforms
