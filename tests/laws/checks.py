@@ -32,7 +32,7 @@ from adv_wrappers.core.threat import REWARDS
 from adv_wrappers.core.timing import Timing
 from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.environments.physical_parameters import parameters_of
-from adv_wrappers.errors import AdvWrappersError, VictimError
+from adv_wrappers.errors import AdvWrappersError, BudgetError, VictimError
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import text_of
 from adv_wrappers.victims.policy_runner import PolicyRunner
@@ -249,8 +249,11 @@ def fits(case: Case, budget: str) -> bool:
     try:
         case.threat(budget)
         fit = case.on != "reward" or budget not in ("scaled", "sparse")  # which leave the first of its numbers alone
-    except AdvWrappersError:
+    except BudgetError:
         fit = False
+    except AdvWrappersError:  # whatever the budget
+        fit = False
+        _fits.update({(*key[:-1], name): False for name in BUDGETS if shared})
     if shared:
         _fits[key] = fit
     return fit
