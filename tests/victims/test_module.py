@@ -119,13 +119,15 @@ def test_frozen_or_live():
 def test_recurrent():
     torch.manual_seed(0)
     module = Recurrent()
-    victim = from_module(module, OBS, TWO, "logits", initial_state=lambda rows: torch.zeros(rows, 5))
+    victim = from_module(module, OBS, TWO, "logits", initial_state=lambda rows: torch.ones(rows, 5))
     assert victim.recurrent and victim.layer_graph() is None
     state, x = victim.initial_state(3), torch.randn(3, 4)
     first = victim.params(x, state)
     assert torch.equal(victim.params(x, state), first)
+    for seen in (x, x.numpy()):  # begins where episodes do
+        assert victim.act_on(seen).tolist() == victim.act_on(x, torch.ones(3, 5)).tolist()
     new = victim.advance(x, state)
-    assert not state.any() and torch.equal(new, module.cell(x, state))
+    assert (state == 1).all() and torch.equal(new, module.cell(x, state))
     assert not torch.equal(victim.params(x, new), first)
     slope = victim.gradient(lambda p: p[:, 0], new)(x)
     y = x.clone().requires_grad_()
@@ -480,13 +482,6 @@ def test_probabilities_of_several_choices_and_certain_ones():
     certain = lambda x: nn.functional.one_hot(x[:, :2].argmax(-1), 2).float()  # noqa: E731
     assert from_module(certain, OBS, TWO, "logits").params(x).max() == 1
     assert from_module(lambda x: x[:, :2] * 0, OBS, TWO, "logits").params(x).max() == 0
-
-
-def test_a_recurrent_victim_begins_where_episodes_do():
-    victim = from_module(Recurrent(), OBS, TWO, "logits", initial_state=lambda rows: torch.ones(rows, 5))
-    x = torch.randn(3, 4)
-    assert torch.equal(victim.act_on(x), victim.act_on(x, torch.ones(3, 5)))
-    assert victim.act_on(x.numpy()).tolist() == victim.act_on(x).tolist()
 
 
 def test_a_function_that_answers_by_chance_is_warned_of():

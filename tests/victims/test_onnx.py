@@ -301,33 +301,21 @@ def test_a_state_of_the_size_of_an_observation(tmp_path):
     np.testing.assert_allclose(victim.params(obs, state).numpy(), 2 * obs.numpy() @ WEIGHT[:3], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("sizes", [["B", 1], [1, 1]], ids=str)
-def test_the_steps_of_an_episode(tmp_path, sizes, differentiable):
+@pytest.mark.parametrize(
+    ("name", "sizes", "values"),
+    [("time_step", ["B", 1], (0, 1, 2)), ("time_step", [1, 1], (0, 1, 2)), ("episode_starts", ["B"], (1, 0, 0))],
+)
+def test_what_tells_the_step_of_an_episode(tmp_path, name, sizes, values, differentiable):
     nodes = [
-        ("MatMul", ["obs", "w"], ["x"], {}), ("Reshape", ["time_step", "column"], ["t"], {}),
+        ("MatMul", ["obs", "w"], ["x"], {}), ("Reshape", [name, "column"], ["t"], {}),
         ("Mul", ["x", "t"], ["mean"], {}),
     ]  # fmt: skip
     weights = {"w": WEIGHT, "column": np.array([-1, 1])}
-    rows = 1 if sizes[0] == 1 else "B"
-    path = saved(tmp_path / "a.onnx", {"obs": [rows, 4], "time_step": sizes}, nodes, {"mean": [rows, 2]}, weights)
+    path = saved(tmp_path / "a.onnx", {"obs": [sizes[0], 4], name: sizes}, nodes, {"mean": [sizes[0], 2]}, weights)
     victim = adv.from_onnx(path, SEEN, spaces.Box(-9, 9, (2,)), "mean")
     state = victim.initial_state(5)
-    for t in range(3):
-        np.testing.assert_allclose(victim.params(X, state).numpy(), t * X.numpy() @ WEIGHT, rtol=1e-5)
-        state = victim.advance(X, state)
-
-
-def test_the_first_step_of_an_episode(tmp_path, differentiable):
-    nodes = [
-        ("MatMul", ["obs", "w"], ["x"], {}), ("Reshape", ["episode_starts", "column"], ["t"], {}),
-        ("Mul", ["x", "t"], ["mean"], {}),
-    ]  # fmt: skip
-    weights = {"w": WEIGHT, "column": np.array([-1, 1])}
-    path = saved(tmp_path / "a.onnx", {"obs": ["B", 4], "episode_starts": ["B"]}, nodes, {"mean": ["B", 2]}, weights)
-    victim = adv.from_onnx(path, SEEN, spaces.Box(-9, 9, (2,)), "mean")
-    state = victim.initial_state(5)
-    for first in (1, 0, 0):
-        np.testing.assert_allclose(victim.params(X, state).numpy(), first * X.numpy() @ WEIGHT, rtol=1e-5)
+    for value in values:
+        np.testing.assert_allclose(victim.params(X, state).numpy(), value * X.numpy() @ WEIGHT, rtol=1e-5)
         state = victim.advance(X, state)
 
 
