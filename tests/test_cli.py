@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from adv_wrappers.cli import evaluate as evaluation
 from adv_wrappers.cli import main, resilience
 from adv_wrappers.evaluation.report import Report
+from adv_wrappers.studies import SuiteReport
 from adv_wrappers.threats.presets import presets
 from adv_wrappers.victims import zoo_names
 from tests.episodes import short_episodes_of
@@ -245,12 +246,11 @@ def test_suite_of_everything_says_what_it_trains(tmp_path: Path) -> None:
     words = "suite CartPole-v1 --victim zoo:cartpole-dqn --episodes 1 --attack worst-action --attack induce --steps 512"
     done = CliRunner().invoke(main, [*words.split(), "--suite", "everything", "--no-train"])
     assert done.exit_code == 0 and "induce: left out: it is trained" in done.output, done.output
-    assert "not estimated" not in done.output and "everything suite: zoo:cartpole-dqn on CartPole-v1" in done.output
+    assert "trains" not in done.output and "everything suite: zoo:cartpole-dqn on CartPole-v1" in done.output
     done = CliRunner().invoke(main, [*words.split(), "--suite", "action", "--train", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    assert "not estimated: induce" in done.output
-    kept = json.loads((tmp_path / "report.json").read_text())
-    assert [row["threat"] for row in kept["report"]["threats"]] == ["none", "worst-action", "induce"]
+    assert done.output.startswith("trains induce: about 512 steps each; --no-train (train=False) leaves them out\n")
+    assert SuiteReport.from_json(tmp_path / "report.json").attacks == ("worst-action", "induce")
 
 
 TRAIN = ["train-adversary", "CartPole-v1", "--victim", "zoo:cartpole-a2c", "--eps", "0.1"]

@@ -89,9 +89,9 @@ def suite_(
         )
         cost = suite_cost(suite, setting, attacks)
         if not dry_run:
-            if cost.unknown or cost.wall_clock(workers) >= EVERY_S:
+            if cost.wall_clock(workers) >= EVERY_S:
                 click.echo(cost.line(workers) + _AGAIN, err=True)
-            report = play_suite(suite, setting, attacks, workers)
+            report = play_suite(suite, setting, attacks, workers, tell=say)
     if dry_run:
         table = cost.table(workers)
         table = replace(table, notes=(table.notes[0] + _AGAIN, *table.notes[1:]))

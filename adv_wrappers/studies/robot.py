@@ -2,16 +2,19 @@
 
 Each disturbance is a threat of one magnitude, from nothing to the largest that is sensible for the robot, and the least
 magnitude at which the policy breaks is found by bisection. Which disturbances there are is a table
-(:func:`disturbances`); what an environment does not offer is left out with the reason.
+(:func:`disturbances`); what an environment does not offer is left out with the reason. Then those that break the policy
+first are combined, each at half of what does it alone (:class:`Combination`).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,27 +23,31 @@ from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.environments.physical_parameters import PhysicalParameters, parameters_of
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError, WorkerError
 from adv_wrappers.evaluation.confidence_intervals import MeanWithInterval
+from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.metrics import metric_of
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN
-from adv_wrappers.rendering.table import grouped
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.studies.plan_cells import expand
 from adv_wrappers.studies.report.article import (
     DASH,
+    FILMS,
     Article,
     Command,
     Facts,
     Listing,
     Paragraph,
     Part,
+    Pictures,
     Section,
     check_target,
+    embedded,
     render,
 )
-from adv_wrappers.studies.report.charts import Column, Table, TableLine, Tone
+from adv_wrappers.studies.report.charts import Cell, Column, Line, LineChart, Point, Table, TableLine, Tone, limits_of
+from adv_wrappers.studies.report.film import write_side_by_side
 from adv_wrappers.studies.study import play_study
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import holding, write
@@ -54,8 +61,11 @@ _FINE = 32  # parts of the largest magnitude, to one of which the least that bre
 _USUAL_STEP, _USUAL_LENGTH = 0.02, 500  # seconds, and steps of an episode, where the environment does not say them
 _USUAL_ROWS = 5  # of a disturbance
 _COARSE = 2  # magnitudes of every disturbance that are played before any is known well
+_COMBINED = 5  # disturbances, of which combinations are made
 _GRAVITY = 9.81
 _LEAST_MINUTES = 0.01  # for the first round, which has the run without a disturbance, whatever was spent before it
+_MOST_CHARTS = 12
+_FILM, _AFTER, _PICTURE = 3.0, 0.6, 0.06  # seconds of a film before a failure and after it, and of a picture
 
 # sensors by the names that an environment gives them: what they are, their unit, and how far off each may be
 _SENSORS = {
@@ -95,6 +105,11 @@ class Disturbance:
         if self.step is not None:
             return f"{m:g} step{'s' if m != 1 else ''} ({1000 * m * self.step:.0f} ms)"
         return f"{m:.3g}{'' if self.unit == '%' else ' '}{self.unit}"
+
+    def said(self, m: float) -> str:
+        """The disturbance at a magnitude, within a sentence."""
+        completes = self.name.endswith((" by", " for", " up to"))
+        return f"{self.name} {self.size(m)}" if completes else f"{self.name} ({self.size(m)})"
 
 
 @dataclass(frozen=True)
@@ -191,25 +206,49 @@ class DisturbanceMargin:
         """Of the largest magnitude, at which the policy breaks; above 1 where it does not."""
         return 2.0 if self.breaks is None else self.breaks / self.disturbance.most
 
+    def __str__(self) -> str:
+        one = self.disturbance
+        if self.breaks is None:
+            more = "; more was not tried yet" if self.next is not None else ", the largest"
+            return f"{one.name}: bears {one.size(self.points[-1][0])}{more}"
+        harmless = f"harmless up to {one.size(self.safe)}" if self.safe else "none that was played is harmless"
+        if self.next is not None:
+            return f"{one.name}: breaks it at {one.size(self.breaks)}, {harmless}; less was not tried yet"
+        return f"{one.name}: breaks it from {one.size(self.breaks)} on, {harmless}"
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Several disturbances at once, each at half of the least magnitude that alone breaks the policy.
+
+    Attributes:
+        parts: the disturbances, each with its magnitude here.
+        row: of the episodes under all of them; None before they are played.
+        breaks: whether it breaks the policy.
+    """
+
+    parts: tuple[tuple[Disturbance, float], ...]
+    row: Row | None = None
+    breaks: bool = False
+
     @property
-    def words(self) -> tuple[str, str]:
-        """Up to which magnitude it is harmless, and from which it breaks the policy, as far as that was played."""
-        size, open_ = self.disturbance.size, self.next is not None
-        breaks = "more was not tried yet" if open_ else DASH
-        if self.breaks is not None:
-            breaks = f"{'at most ' if open_ else ''}{size(self.breaks)}"
-        return size(self.safe) if self.safe else DASH, breaks
+    def threat(self) -> str:
+        """The stack of threats."""
+        return " + ".join(one.threat(m) for one, m in self.parts)
 
     def __str__(self) -> str:
-        return f"{self.disturbance.name}: harmless up to {self.words[0]}, breaks from {self.words[1]}"
+        *others, last = (one.said(m) for one, m in self.parts)
+        return f"{', '.join(others)} and {last}"
 
 
 @dataclass(frozen=True)
 class RobotStudy:
-    """The bisections.
+    """The bisections, and the combinations of what breaks the policy first.
 
     First come a few magnitudes of every disturbance, then the bisections to their ends, of those first that break the
-    policy at the smallest share of their largest. So a limit of time leaves open what matters least.
+    policy at the smallest share of their largest. Once the few that break it first are known well they are combined:
+    all pairs of them, all triples where no pair breaks the policy, and so on. So a limit of time leaves open what
+    matters least.
 
     Attributes:
         plan: of the runs without a threat.
@@ -229,56 +268,95 @@ class RobotStudy:
         """The next magnitudes of a few disturbances; None once all are done, or it breaks without any."""
         if rows and self.breaks(rows[0], rows[0]):
             return None
-        open_ = [one for one in self._margins(rows) if one.next is not None]
+        open_ = [one for one in (self._margin(each, rows) for each in self.table) if one.next is not None]
         coarse = [one for one in open_ if len(one.points) < _COARSE and not one.disturbance.last]
         coarse.sort(key=lambda one: len(one.points))
-        fine = sorted(open_, key=lambda one: one.disturbance.last)
-        threats = [one.disturbance.threat(one.next or 0.0) for one in coarse or fine]
+        fine = sorted(open_, key=lambda one: (one.disturbance.last, one.share))
+        threats = [one.threat for one in self.combinations(rows) if self._is_open(one)]  # none before the coarse
+        threats += [one.disturbance.threat(one.next or 0.0) for one in coarse or fine]
         return Plan((replace(self.plan.grids[0], threats=tuple(threats[: self.at_once])),)) if threats else None
 
-    def conclusion(self, rows: Sequence[Row]) -> list[DisturbanceMargin]:
-        """The margins of what was played, the smallest first, those whose simulation failed among them."""
-        return [one for one in self._margins(rows) if one.points or one.error]
+    def conclusion(self, rows: Sequence[Row]) -> tuple[list[DisturbanceMargin], list[Combination], list[Combination]]:
+        """The margins of what was played, the smallest first, those whose simulation failed among them; combinations.
 
-    def _margins(self, rows: Sequence[Row]) -> list[DisturbanceMargin]:
-        """All margins, the smallest first."""
-        known = {row.threat: row for row in rows}
-        return sorted((self._margin(one, known, rows) for one in self.table), key=lambda one: one.share)
+        The combinations are those of :meth:`combinations`: first those that were played, the worst first, then those
+        that come next.
+        """
+        margins = sorted((self._margin(each, rows) for each in self.table), key=lambda one: one.share)
+        known = [one for one in margins if one.points or one.error]
+        found = self.combinations(rows) if rows else []
+        played = [one for one in found if not self._is_open(one)]
+        played.sort(key=lambda one: (one.breaks, self._harm(one.row)), reverse=True)
+        return known, played, [one for one in found if self._is_open(one)]
 
-    def _margin(self, one: Disturbance, known: Mapping[str, Row], rows: Sequence[Row]) -> DisturbanceMargin:
+    def combinations(self, rows: Sequence[Row]) -> list[Combination]:
+        """The combinations of the few that break the policy first, with the rows that there are.
+
+        There are none before a few magnitudes of every disturbance, and all of the few, were played. Once one of them
+        breaks the policy, those of more disturbances are left out; they also wait for those of fewer.
+        """
+        halves, kinds = list[tuple[Disturbance, float]](), set[str]()
+        margins = [one for one in (self._margin(each, rows) for each in self.table) if not one.disturbance.last]
+        if any(one.next is not None and len(one.points) < _COARSE for one in margins):
+            return []
+        for margin in sorted(margins, key=lambda one: one.share):
+            one, breaks = margin.disturbance, margin.breaks or 0.0
+            half = float(f"{breaks / 2:.3g}") if one.step is None else breaks // 2
+            acts_on = re.search("(at|scale)=[^,]+", one.text)  # pushes of two sides are one force
+            kind = acts_on.group() if acts_on else one.name
+            if len(halves) == _COMBINED or (margin.breaks is None and margin.next is None):
+                break
+            if margin.next is not None:  # it may turn out to be among the few
+                return []
+            if half and kind not in kinds:
+                halves.append((one, half))
+                kinds.add(kind)
+        played, found = {row.threat: row for row in rows}, list[Combination]()
+        for count in range(2, len(halves) + 1):
+            if any(one.breaks or self._is_open(one) for one in found):
+                break
+            for parts in itertools.combinations(halves, count):
+                row = played.get(Combination(parts).threat)
+                found.append(Combination(parts, row, row is not None and self.breaks(row, rows[0])))
+        return found
+
+    def _is_open(self, one: Combination) -> bool:
+        """Whether it was not played yet."""
+        return one.row is None and one.threat not in self.failed
+
+    def _margin(self, one: Disturbance, rows: Sequence[Row]) -> DisturbanceMargin:
         """Follow the bisection of one disturbance through its rows, as far as there are any."""
-        points, low, high = dict[float, Row](), 0.0, None  # what does not break it, and what does
+        known, points = {row.threat: row for row in rows}, list[tuple[float, Row]]()
+        low, high = 0.0, None  # what does not break it, and what does
         m: float | None = _between(one, 0.0, one.most / 2) or one.most  # is played next
         while m is not None and (row := known.get(one.threat(m))) is not None:
-            points[m] = row
+            points.append((m, row))
             low, high = (low, m) if self.breaks(row, rows[0]) else (m, high)
             m = _between(one, low, high) if high is not None else one.most if low < one.most else None
         error = "" if m is None else self.failed.get(one.threat(m), "")
-        rising = sorted(points)
-        fails = [self.breaks(points[m], rows[0], any_fails=True) for m in rising]
-        harmless = rising[: fails.index(True)] if True in fails else rising
-        safe = max(harmless, default=0.0)
-        return DisturbanceMargin(one, tuple((m, points[m]) for m in rising), safe, high, None if error else m, error)
+        points.sort(key=lambda point: point[0])
+        failed = next((m for m, row in points if self._fails(row, rows[0])), None)
+        safe = max((m for m, _ in points if failed is None or m < failed), default=0.0)
+        return DisturbanceMargin(one, tuple(points), safe, high, None if error else m, error)
 
-    def breaks(self, row: Row, clean: Row, any_fails: bool = False) -> bool:
-        """Whether half of the episodes fail, or half of what the metric is without a disturbance is lost.
-
-        Args:
-            row, clean: with a disturbance, and without.
-            any_fails: of a rate, whether any episode fails.
-        """
-        harm = self._harm(row, clean)
-        if metric_of(self.metric).is_rate:
-            return harm > 0 if any_fails else harm >= 0.5
-        return row is not clean and harm >= 0.5 * abs(clean.metric(self.metric).mean)
-
-    def _harm(self, row: Row, clean: Row) -> float:
-        """The share of the episodes that fail, by a rate; else what is lost, of what was to be low half of the rise."""
-        metric, mean = metric_of(self.metric), row.metric(self.metric).mean
+    def breaks(self, row: Row, clean: Row) -> bool:
+        """Whether half of the episodes fail, or half of what the metric is without a disturbance is lost."""
+        metric, mean, without = metric_of(self.metric), row.metric(self.metric).mean, clean.metric(self.metric).mean
         if metric.is_rate:
-            return mean if metric.bad_when_high else 1 - mean
-        lost = clean.metric(self.metric).mean - mean
-        return -lost / 2 if metric.bad_when_high else lost
+            return (mean if metric.bad_when_high else 1 - mean) >= 0.5
+        if row is clean:
+            return False
+        return mean >= 2 * without if metric.bad_when_high else without - mean >= 0.5 * abs(without)
+
+    def _harm(self, row: Row | None) -> float:
+        """By which rows are compared."""
+        mean = 0.0 if row is None else row.metric(self.metric).mean
+        return mean if metric_of(self.metric).bad_when_high else -mean
+
+    def _fails(self, row: Row, clean: Row) -> bool:
+        """Whether any episode fails; of a metric that is no rate, whether the policy breaks."""
+        metric, mean = metric_of(self.metric), row.metric(self.metric).mean
+        return (mean > 0 if metric.bad_when_high else mean < 1) if metric.is_rate else self.breaks(row, clean)
 
 
 def _between(one: Disturbance, low: float, high: float) -> float | None:
@@ -296,27 +374,47 @@ class RobotReport:
         page: the page.
         sentence: what breaks the policy first.
         margins: of every disturbance that was played, the smallest first.
+        combinations: of several that were played, the worst first.
         clean: the row without any.
         left_out: why the others were not played, by their names.
-        unfinished: what more time would play: magnitudes that come next, and disturbances that were not begun.
+        unfinished: what more time would play: magnitudes that come next, disturbances that were not begun, and
+            combinations.
     """
 
     page: Path
     sentence: str
     margins: tuple[DisturbanceMargin, ...]
+    combinations: tuple[Combination, ...]
     clean: Row
     left_out: Mapping[str, str]
     unfinished: tuple[str, ...] = ()
 
     @property
-    def worst(self) -> str | None:
-        """The disturbance that breaks the policy first, as a threat; None where none does."""
-        first = next((one for one in self.margins if one.breaks is not None), None)
-        return None if first is None or first.breaks is None else first.disturbance.threat(first.breaks)
+    def reasons(self) -> dict[str, list[str]]:
+        """By the reason, the names of what was not played."""
+        found = dict[str, list[str]]()
+        for name, reason in self.left_out.items():
+            found.setdefault(reason, []).append(name)
+        return found
+
+    @property
+    def worst(self) -> tuple[str, str, Row] | None:
+        """The worst combination that breaks the policy, or the disturbance that breaks it first.
+
+        In words, as a threat, and the row; None where nothing breaks it.
+        """
+        for one in self.combinations[:1]:
+            if one.breaks and one.row is not None:
+                return str(one), one.threat, one.row
+        for margin in self.margins[:1]:
+            if margin.breaks is not None:
+                what, m = margin.disturbance, margin.breaks
+                return what.said(m), what.threat(m), dict(margin.points)[m]
+        return None
 
     def __str__(self) -> str:
         lines = [self.sentence, *(f"- {margin}" for margin in self.margins)]
-        lines += [f"not tried: {names}: {reason}" for reason, names in grouped(self.left_out).items()]
+        lines += [f"not tried: {', '.join(names)}: {reason}" for reason, names in self.reasons.items()]
         if self.unfinished:
             lines.append(f"not finished, more minutes play: {'; '.join(self.unfinished)}")
         return "\n".join([*lines, f"the page: {self.page}"])
@@ -348,7 +446,8 @@ def robot_report(
     Pushes, loads, worn actuators, the controller's gains, friction, slopes, late and lost messages, and faults of the
     sensors that the environment names: of each the least magnitude that breaks the policy, by bisection, in its own
     unit. The coarse comes first, so that every disturbance is known roughly before any is known well. Then come those
-    that break it first, and the others. The same call goes on with more minutes.
+    that break it first, their combinations, each at half of what does it alone, and the others. The same call goes on
+    with more minutes.
 
     Args:
         victim: the policy, or a reference.
@@ -387,15 +486,20 @@ def robot_report(
     with closing(environment.make_one()) as made:
         robot = _robot_of(made, sensors, body)
         table, left_out = _offered(disturbances(robot), made)
+        renders = "rgb_array" in (made.metadata.get("render_modes") or ())
     how: dict[str, Any] = {"episodes": episodes, "seeds": [seed], "metrics": [metric], "num_envs": num_envs}
     plan = Plan.of(victims=[name], environments=[_of_plan(environment)], **how)
     failed = dict[str, str]()
     study = RobotStudy(plan, tuple(table), metric, workers, failed)
     with Store(folder / ROWS_FILE) as store:
+        before = len(store)
 
-        def tell(*_: int) -> None:
+        def tell(done: int, failed: int, total: int) -> None:
             if progress is not None:
-                progress(len(store), max(_USUAL_ROWS * len(table), len(store)))
+                there, spent = len(store), 60 * minutes - deadline.left
+                fit = there + math.ceil((there - before) * deadline.left / spent)  # until the minutes are over
+                usual = max(_USUAL_ROWS * len(study.table), there)
+                progress(there, min(fit, usual) if there > before else usual)
 
         def leave_out(threat: str, error: str) -> None:
             if threat == CLEAN_RUN.name:
@@ -404,24 +508,24 @@ def robot_report(
 
         given: dict[str, Any] = {"victims": {name: victim}, "progress": tell, "failed": leave_out}
         left = max(deadline.left / 60, _LEAST_MINUTES)
-        ended = play_study(study, store, workers, minutes=left, **given)
+        ended, combined, waiting = play_study(study, store, workers, minutes=left, **given)
         known = store.found([cell.key for cell in expand(plan, {name: victim}).cells])
     clean, margins = next(iter(known.values())), [margin for margin in ended if not margin.error]
     left_out |= {margin.disturbance.name: margin.error for margin in ended if margin.error}
+    sentence = _sentence(study, clean, margins, combined)
     played = {one.disturbance.name for one in margins}
     unfinished = [f"{one.disturbance.name}, of {one.disturbance.size(one.next)}" for one in margins if one.next]
-    unfinished += [one.name for one in table if one.name not in played | left_out.keys()]
-    sentence = _sentence(study, clean, margins)
-    found = RobotReport(page, sentence, tuple(margins), clean, left_out, tuple(unfinished))
-    protocol = {"environment": [str(environment)], "metric": [metric], "episodes": [f"{episodes} each, seed {seed}"]}
-    article = Article(
-        "a0", "What a robot's policy survives", name, f"in {environment}", sentence, None,
-        {f"{metric} without a disturbance": str(clean.metric(metric))},
-        _sections(found, [Facts({**protocol, "how": [_HOW]}), *([Command(command)] if command else [])]),
-        not unfinished,
-    )  # fmt: skip
-    about = {"title": f"{name} in {environment}", "source": ROWS_FILE, "version": versions()["adv_wrappers"]}
-    write(page, render("page.html", articles=[article], **about))
+    unfinished += [one.name for one in study.table if one.name not in played | left_out.keys()]
+    unfinished += [str(one) for one in waiting]
+    found = RobotReport(page, sentence, tuple(margins), tuple(combined), clean, left_out, tuple(unfinished))
+    about = [name, str(environment), f"{episodes} episodes each, seed {seed}"]
+    film = list[Part]()
+    if (worst := found.worst) is not None:
+        made_by = partial(write_side_by_side, folder, victim, environment, seconds=robot.step)
+        film = _film(*worst, study, draw_seeds(seed, episodes), robot.step, made_by) if renders else [_NO_PICTURES]
+    article = _article(found, study, film, about, command)
+    labels: dict[str, Any] = {"source": ROWS_FILE, "version": versions()["adv_wrappers"], "overview": None, "notes": []}
+    write(page, render("page.html", articles=[article], title=f"{name} in {environment}", **labels))
     return found
 
 
@@ -450,26 +554,32 @@ def _robot_of(env: AnyEnv, sensors: Mapping[str, Any] | None, body: str | None) 
         if getattr(inner, "physical_parameters", None):  # but a list of its own that is wrong is a mistake
             raise
     names, servos = () if known is None else known.space.names, known is not None and known.servos
-    loads, joints = (
-        [n.partition(".")[2] for n in names if n.startswith(f"{group}.")] for group in ("load", "frictionloss")
-    )
+    parts = {
+        group: [n.partition(".")[2] for n in names if n.startswith(f"{group}.")] for group in ("load", "frictionloss")
+    }
     controller = [name for name in names if name.startswith("controller.stiffness")]
-    if body is not None and body not in loads:
-        raise ValueRangeError(f"there is no body {body!r} to push and load: {', '.join(loads) or 'none is known'}")
+    if body is not None and body not in parts["load"]:
+        raise ValueRangeError(
+            f"there is no body {body!r} to push and load: {', '.join(parts['load']) or 'none is known'}"
+        )
     [features, *_] = env.observation_space.shape or (0,)
-    if sensors is None:  # those that are known of the environment's own
-        sensors = {name: place for name, place in (getattr(inner, "sensors", None) or {}).items() if name in _SENSORS}
     return _Robot(
         step=float(getattr(inner, "dt", None) or 1 / env.metadata.get("render_fps", 1 / _USUAL_STEP)),
         length=int(getattr(env.spec, "max_episode_steps", None) or _USUAL_LENGTH),
         mass=getattr(known, "mass", None) or 1.0,
-        body=body or next(iter(loads), "?"),
-        joints=joints,
+        body=body or next(iter(parts["load"]), "?"),
+        joints=parts["frictionloss"],
         features=features,
-        sensors=_sensors(sensors, features),
+        sensors=_sensors(_own_sensors(inner) if sensors is None else sensors, features),
         weaker="torque" if any(n.startswith("torque.") for n in names) else "" if servos else "gain",
         stiffness=controller[0] if controller else "gain" if servos else "",
     )
+
+
+def _own_sensors(inner: Any) -> dict[str, Any]:
+    """The sensors that an environment lists and that are known here; it may list others."""
+    listed = getattr(inner, "sensors", None) or {}
+    return {name: place for name, place in listed.items() if name in _SENSORS}
 
 
 def _sensors(given: Mapping[str, Any], features: int) -> dict[str, tuple[int, int, float]]:
@@ -479,7 +589,7 @@ def _sensors(given: Mapping[str, Any], features: int) -> dict[str, tuple[int, in
         ValueRangeError: for a name that is not known, for places that an observation does not have or that two
             sensors share, and for a factor of 0.
     """
-    found, taken = dict[str, tuple[int, int, float]](), dict[int, str]()
+    found = dict[str, tuple[int, int, float]]()
     for name, place in given.items():
         if name not in _SENSORS:
             raise ValueRangeError(f"there is no sensor {name!r}: known are {', '.join(_SENSORS)}")
@@ -487,15 +597,18 @@ def _sensors(given: Mapping[str, Any], features: int) -> dict[str, tuple[int, in
         try:
             first, end, factor = (kind(part) for kind, part in zip((int, int, float), (*parts, 1.0), strict=False))
         except (TypeError, ValueError) as error:
-            where = f"gyro=3:6 or gyro=0:3:0.25, got {name}={place!r:.40}"
-            raise ValueRangeError(f"sensors are places such as {where}") from error
-        if not (0 <= first < end <= features and math.isfinite(factor) and factor):
-            where = f"first:end or first:end:factor with 0 <= first < end <= {features} and a factor other than 0"
-            raise ValueRangeError(f"the sensor {name} stands at {where}; got {place!r:.40}")
-        for i in range(first, end):
-            if (other := taken.setdefault(i, name)) != name:
-                raise ValueRangeError(f"the sensors {other} and {name} share the number {i} of an observation")
+            raise ValueRangeError(
+                f"sensors are places such as gyro=3:6 or gyro=0:3:0.25, got {name}={place!r:.40}"
+            ) from error
+        if not 0 <= first < end <= features:
+            within = f"first:end with 0 <= first < end <= {features}, the numbers of an observation"
+            raise ValueRangeError(f"the sensor {name} stands at {within}; got {place!r:.40}")
+        if not (math.isfinite(factor) and factor):
+            raise ValueRangeError(f"the factor of the sensor {name} is what its unit is multiplied by, got {factor:g}")
         found[name] = first, end, factor
+    for (one, a), (other, b) in itertools.combinations(found.items(), 2):
+        if a[0] < b[1] and b[0] < a[1]:
+            raise ValueRangeError(f"the sensors {one} ({a[0]}:{a[1]}) and {other} ({b[0]}:{b[1]}) share numbers")
     return found
 
 
@@ -518,45 +631,91 @@ def _offered(table: Sequence[Disturbance], env: AnyEnv) -> tuple[list[Disturbanc
 # The page.
 # ----------------------------------------------------------------------------------------------------------------------
 
-_HOW = (
-    "A rate breaks where half of the episodes fail, another metric where half of it is lost. The least magnitude "
-    "that does it is found by bisection, which takes more for worse. Margins are "
-    "sorted by their share of the largest magnitude. On a slope what an environment computes from the world's axes "
-    "is relative to the ground, and where it shows the last action, that is the one that it received."
-)
 
-
-def _sentence(study: RobotStudy, clean: Row, margins: Sequence[DisturbanceMargin]) -> str:
+def _sentence(
+    study: RobotStudy, clean: Row, margins: Sequence[DisturbanceMargin], combined: Sequence[Combination]
+) -> str:
     """What is to be known first."""
-    falls = study.metric == "terminated"
-    what, breaks = ("falls", "makes it fall") if falls else (f"breaks by {study.metric}", "breaks it")
+    what = "falls" if study.metric == "terminated" else f"breaks by {study.metric}"
     if study.breaks(clean, clean):
         return f"It {what} without any disturbance in half of the episodes or more, so nothing else was played."
-    words = list[str]()
-    for one in (one for one in margins if one.breaks is not None):
-        name, size = one.disturbance.name, one.disturbance.size(one.breaks or 0.0)
-        words.append(f"{name} {size}" if name.endswith((" by", " for", " up to")) else f"{name} ({size})")
-    if not words:
-        return f"Nothing that was played {breaks}."
-    others = f"; then under {', '.join(words[1:4])}" if words[1:] else ""
-    return f"It {what} first under {words[0]}{others}."
+    broken = [one for one in margins if one.breaks is not None]
+    if not broken:
+        return f"Nothing that was played {'makes it fall' if what == 'falls' else 'breaks it'}."
+    first, *others = (one.disturbance.said(one.breaks or 0.0) for one in broken[:4])
+    alone = f"It {what} first under {first}" + (f"; then under {', '.join(others)}." if others else ".")
+    if not combined:
+        return alone
+    worst, breaks = combined[0], "makes it fall" if what == "falls" else "breaks it"
+    if not worst.breaks:
+        return f"{alone} Combinations of them, each at half of that: none of {len(combined)} {breaks}."
+    return f"{alone} Together {worst} are enough, each half of what does it alone."
 
 
-def _sections(found: RobotReport, protocol: Sequence[Part]) -> list[Section]:
-    """The sections that have something in them."""
-    worst = list[Part]()
-    if found.worst is not None:
-        lead = "To see how it fails, put what breaks it first around the environment, and record that."
-        worst = [Paragraph(lead), Command(f'adv.wrap(env, "{found.worst}")')]
-    reasons = Facts({names: [reason] for reason, names in grouped(found.left_out).items()})
+_NO_PICTURES = Paragraph("There is no film: the environment has no render_mode rgb_array.")
+
+
+def _film(
+    words: str,
+    threat: str,
+    row: Row,
+    study: RobotStudy,
+    seeds: Sequence[int],
+    step: float,
+    made_by: Callable[..., Path],
+) -> list[Part]:
+    """The episode that a disturbance spoils most, beside the same one without it; or why there is none."""
+    values, sign = row.metrics[study.metric], 1 if metric_of(study.metric).bad_when_high else -1
+    worst = max(range(len(seeds)), key=lambda i: (sign * values[i], -row.lengths[i]))
+    end = row.lengths[worst]
+    first = max(end - round(_FILM / step), 0)
+    steps = range(first, end + round(_AFTER / step), max(round(_PICTURE / step), 1))
+    try:
+        file = made_by({"without a disturbance": None, "with it": threat}, seeds[worst], steps)
+    except Exception as error:  # whatever renderers raise
+        return [Paragraph(f"There is no film: {type(error).__name__}: {error}. Without a display, set MUJOCO_GL=egl.")]
+    lead = f"{words}: episode {worst + 1} of {len(seeds)}, from {first * step:.1f} s to {end * step:.1f} s."
+    return [Paragraph(lead), Pictures("", {f"a film of {words}": embedded(file, FILMS)}, True)]
+
+
+def _article(
+    found: RobotReport, study: RobotStudy, film: Sequence[Part], about: Sequence[str], command: str | None
+) -> Article:
+    broken = [one for one in found.margins if one.breaks is not None][:_MOST_CHARTS]
+    missing, reasons = found.unfinished, found.reasons
+    how = (
+        "A rate breaks where half of the episodes fail, another metric where half of it is lost. The least magnitude "
+        "that does it is found by bisection, which takes more for worse: the curves show what was played. Margins are "
+        "sorted by their share of the largest magnitude. On a slope what an environment computes from the world's axes "
+        "is relative to the ground, and where it shows the last action, that is the one that it received."
+    )
+    protocol = Facts({"environment": about[1:2], "metric": [study.metric], "episodes": about[2:], "how": [how]})
     sections: dict[str, tuple[str, Sequence[Part]]] = {
         "margins": ("What it bears", [_margins(found.margins, found.clean)]),
-        "worst": ("The worst as a threat", worst),
-        "more": ("With more time", [Listing([(one, "") for one in found.unfinished])] if found.unfinished else []),
-        "cannot": ("Not tried", [reasons] if reasons.items else []),
-        "protocol": ("Protocol", protocol),
+        "combinations": ("Several at once", [_combinations(found, study)] if found.combinations else []),
+        "film": ("A film of the worst", film),
+        "curves": (
+            "From nothing to where it breaks",
+            [_curve(one, found.clean, study) for one in broken],
+        ),
+        "more": ("With more time", [Listing([(one, "") for one in missing])] if missing else []),
+        "cannot": ("Not tried", [Facts({", ".join(n): [reason] for reason, n in reasons.items()})] if reasons else []),
+        "protocol": ("Protocol", [protocol, *([Command(command)] if command else [])]),
     }
-    return [Section(key, title, parts) for key, (title, parts) in sections.items() if parts]
+    return Article(
+        id="a0",
+        what="What a robot's policy survives",
+        title=about[0],
+        about=f"in {about[1]}",
+        sentence=found.sentence,
+        headline=None,
+        facts={f"{study.metric} without a disturbance": str(found.clean.metric(study.metric))},
+        sections=[Section(key, title, parts) for key, (title, parts) in sections.items() if parts],
+        finished=not missing,
+    )
+
+
+_TONES: dict[tuple[bool, bool], Tone] = {(True, True): "other", (True, False): "certified"}  # of those that bear it
 
 
 def _margins(margins: Sequence[DisturbanceMargin], clean: Row) -> Table:
@@ -566,15 +725,58 @@ def _margins(margins: Sequence[DisturbanceMargin], clean: Row) -> Table:
     """
     lines = list[TableLine]()
     for one in margins:
-        what, (harmless, breaks) = one.disturbance, one.words
-        tone: Tone = "attack" if one.breaks is not None else "other" if one.next is not None else "certified"
+        what, breaks, open_ = one.disturbance, one.breaks, one.next is not None
+        if breaks is None:
+            where = "more was not tried yet" if open_ else DASH
+        else:
+            where = f"at most {what.size(breaks)}" if open_ else what.size(breaks)
         left = next((f"{row.mean_return:.3g}" for m, row in one.points if m == one.safe), DASH)
-        low, high = (100 * m / what.most for m in (one.safe, one.safe if one.breaks is None else one.breaks))
-        bar = MeanWithInterval(high, low, high, None)
-        lines.append(TableLine(what.name, [harmless, left, breaks, what.size(what.most)], bar=bar, tone=tone))
+        cells: list[Cell] = [what.size(one.safe) if one.safe else DASH, left, where]
+        low, high = (100 * m / what.most for m in (one.safe, one.safe if breaks is None else breaks))
+        bar, tone = MeanWithInterval(high, low, high, None), _TONES.get((breaks is None, open_), "attack")
+        lines.append(TableLine(what.name, [*cells, what.size(what.most)], bar=bar, tone=tone))
     columns = [
-        Column("harmless up to", "text"), Column(f"return there (of {clean.mean_return:.3g})", "text"),
-        Column("breaks from", "text"), Column("largest", "text", True),
-    ]  # fmt: skip
+        Column("harmless up to", "text"),
+        Column(f"return there (of {clean.mean_return:.3g})", "text"),
+        Column("breaks from", "text"),
+        Column("largest", "text", True),
+    ]
     legend = [("attack", "where it breaks, as a share of the largest"), ("certified", "the largest does not break it")]
     return Table("Margins", "disturbance", columns, lines, limits=(0.0, 100.0), legend=legend)
+
+
+def _combinations(found: RobotReport, study: RobotStudy) -> Table:
+    """A line a combination, with what the metric is under it."""
+    metric, lines = study.metric, list[TableLine]()
+    for one in found.combinations:
+        if one.row is not None:
+            mean = one.row.metric(metric)
+            bar = MeanWithInterval(mean.mean, mean.low, mean.high, None)
+            lines.append(TableLine(str(one), [str(mean)], bar=bar, tone="attack" if one.breaks else "certified"))
+    limits = (0.0, 1.0) if metric_of(metric).is_rate else limits_of([line.bar.mean for line in lines if line.bar])
+    legend = [("attack", "breaks the policy"), ("certified", "does not")]
+    return Table(
+        "Combinations",
+        "each at half of what breaks it alone",
+        [Column(metric, "text")],
+        lines,
+        limits=limits,
+        legend=legend,
+    )
+
+
+def _curve(one: DisturbanceMargin, clean: Row, study: RobotStudy) -> LineChart:
+    """What the metric is at the magnitudes that were played."""
+    points, metric = list[Point](), study.metric
+    for m, row in [(0.0, clean), *one.points]:
+        found = row.metric(metric)
+        points.append(Point(m, MeanWithInterval(found.mean, found.low, found.high, None), one.disturbance.size(m)))
+    ends = [end for point in points for end in (point.mean.low, point.mean.high)]
+    return LineChart(
+        x_label=f"{one.disturbance.name}, {one.disturbance.unit}",
+        y_label=metric,
+        lines=[Line(metric, points, "attack", True)],
+        limits=(-0.05, 1.05) if metric_of(metric).is_rate else limits_of(ends),
+        legend=[("attack", f"{metric}, mean and 95% interval")],
+        title=one.disturbance.name,
+    )

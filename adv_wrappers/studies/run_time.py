@@ -1,11 +1,14 @@
 """What a plan, a suite or a submission to a standing will take, before it begins (:mod:`adv_wrappers.evaluation.cost`).
 
 The run without an attack is played first: it says how many steps a run has. Of every attack some steps are timed, of a
-search its first ones. What is trained is named: it says itself how long it takes, once it has begun.
+search its first ones, of what is trained a few steps, which are thrown away.
 """
 
 from __future__ import annotations
 
+import inspect
+import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -13,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from gymnasium import spaces
 
-from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.cost import Cost, Costs, run_seconds
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import kept_rows
@@ -26,22 +30,35 @@ from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.studies.cell_player import CellPlayer
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.studies.plan_cells import Expansion, PlanCell, expand
-from adv_wrappers.studies.runner import cells_of, run
-from adv_wrappers.studies.suite.attack_lists import chosen_that_apply, entry_named
+from adv_wrappers.studies.runner import cells_of
+from adv_wrappers.studies.suite.attack_lists import (
+    ADVERSARIES,
+    SUITES,
+    chosen_entries,
+    entries_of,
+    entry_named,
+    some_that_apply,
+)
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
+from adv_wrappers.studies.suite.trained_attacks import SARSA
 from adv_wrappers.studies.suite.untrained_attacks import beam, beam_attack
+from adv_wrappers.training.critic import CriticSettings, CriticTraining, scan_critics
+from adv_wrappers.training.folder import read_record
 from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
 
+_MANY = 10  # cells of a kind, of which one is played
 _SEARCHED, _SEARCHED_SECONDS = 10, 1.5  # steps of a search that are timed, at its full width
+_CRITIC_STEPS = 64  # of the training of a critic that is timed
 
 
 def estimate(plan: Plan | Expansion, store: Store, *, victims: Mapping[str, Victim] | None = None) -> Costs:
     """What the cells of a plan will take that a store does not hold, kind by kind.
 
     Cells that differ in their seed and their budget alone are of one kind. Of each victim in each environment one cell
-    without an attack is played, whose row is written. Of other kinds some steps are timed.
+    without an attack is played, and one of every kind that has many, since attacks shorten episodes; their rows are
+    written. Of other kinds some steps are timed.
 
     Args:
         plan: the plan, or its cells.
@@ -52,39 +69,62 @@ def estimate(plan: Plan | Expansion, store: Store, *, victims: Mapping[str, Vict
         AdvWrappersError: one of its kinds, for a plan that cannot work, and for a cell that fails.
     """
     cells = cells_of(plan if isinstance(plan, Expansion) else expand(plan, victims), store)
+    store.place(cell.key for cell in cells)
     known = store.done(cell.key for cell in cells)
     clean, kinds = dict[str, PlanCell](), defaultdict[tuple[str, ...], list[PlanCell]](list)
     for cell in cells:
         if cell.name == CLEAN_RUN.name and (cell.setting not in clean or cell.key in known):
             clean[cell.setting] = cell
         kinds[cell.kind].append(cell)
-    played = run(Expansion(tuple(clean.values())), store, victims=victims, progress=lambda *_: None)
-    store.place(cell.key for cell in cells)  # not those without an attack alone, before all others
-    for name, error in played.failed.items():
-        raise AdvWrappersError(f"{name} fails: {error}")
-    rows, done = store.found([cell.key for cell in clean.values()]), store.done(cell.key for cell in cells)
     parts, unknown = list[Cost](), list[str]()
     with closing(CellPlayer(victims)) as player, one_thread():
+        rows = {setting: _played(cell, player, store) for setting, cell in clean.items()}
+        done = store.done(cell.key for cell in cells)
         for of_kind in kinds.values():
-            if left := [cell for cell in of_kind if cell.key not in done]:
+            left = [cell for cell in of_kind if cell.key not in done]
+            if left:
                 name = f"{left[0].victim} on {left[0].environment.name}, {left[0].kind[0]}"
-                found = _cost_of_kind(name, left, player, rows[clean[left[0].setting].key])
-                parts += [] if found is None else [found]
-                unknown += [name] if found is None else []
+                found = _costs_of_kind(name, left, player, store, rows[left[0].setting])
+                parts += found
+                unknown += [] if found else [name]
     return Costs(tuple(parts), "cells", len(known), tuple(unknown))
 
 
-def _cost_of_kind(name: str, cells: Sequence[PlanCell], player: CellPlayer, clean: Row) -> Cost | None:
-    """What the cells of one kind take; None where that is not estimated."""
+def _played(cell: PlanCell, player: CellPlayer, store: Store) -> Row:
+    """The row of a cell, which is played and written if it is not there."""
+    found = store.found([cell.key])
+    if not found:
+        if not store.claim([cell.key]):
+            raise ValueRangeError(f"another run on {store.path} plays {cell} now: wait for it, or give another store")
+        played = player.play(cell)
+        store.add([played])
+        if played.row is None:
+            raise AdvWrappersError(f"{cell} fails: {played.error}")
+        return played.row
+    return found[cell.key]
+
+
+def _costs_of_kind(name: str, cells: Sequence[PlanCell], player: CellPlayer, store: Store, clean: Row) -> list[Cost]:
+    """What the cells of one kind take, and their trainings or searches; empty where that is not estimated."""
     cell, recipe = cells[0], cells[0].recipe
     if cell.name == CLEAN_RUN.name:
-        return Cost(name, len(cells), clean.seconds)
+        return [Cost(name, len(cells), clean.seconds)]
     entry = None if recipe is None else entry_named(recipe.entry)
-    if entry is not None and not is_at_hand(entry, player.setting(cell)):
-        search = search_cost(entry, player.setting(cell), clean)  # of each cell
-        return search and Cost(name, len(cells), search.each + clean.seconds)
-    with closing(player.open(cell)) as evaluator:
-        return Cost(name, len(cells), run_seconds(evaluator, 0, clean))
+    if entry is None and len(cells) >= _MANY:
+        began = time.perf_counter()
+        _played(cells[len(cells) // 2], player, store)
+        return [Cost(name, len(cells) - 1, time.perf_counter() - began)]
+    if recipe is None or entry is None or not (recipe.trained or entry.per_episodes):
+        with closing(player.open(cell)) as evaluator:
+            return [Cost(name, len(cells), run_seconds(evaluator, 0, clean))]
+    # cells of several seeds share a training, and each has a search of its own
+    settings = [player.setting(one) for one in cells]
+    making = making_cost(entry, [*{setting.out or i: setting for i, setting in enumerate(settings)}.values()], clean)
+    if making is None:
+        return []
+    if entry.per_episodes:
+        return [Cost(name, len(cells), making.each + clean.seconds)]
+    return [replace(making, name=f"{name}: training"), Cost(name, len(cells), clean.seconds)]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -97,9 +137,9 @@ def suite_cost(
 ) -> Costs:
     """What a suite will take on this machine, attack by attack: seconds of some of its steps, times the steps.
 
-    The run without an attack is played, and says how many steps there are. Some steps of every attack are timed, and
-    the first steps of a search; trainings are not estimated. Nobody knows beforehand how long episodes are under an
-    attack. The strongest, which is played again on fresh episodes, is counted once.
+    The run without an attack is played, and says how many steps there are. Some steps of every attack are timed, the
+    first steps of a search, and a rollout of every training, which is thrown away. Nobody knows beforehand how long
+    episodes are under an attack. The strongest, which is played again on fresh episodes, is counted once.
 
     Args:
         suite, attacks: as for :func:`run_suite`.
@@ -116,7 +156,7 @@ def suite_cost(
     >>> max(cost.parts, key=lambda part: part.seconds).name
     'beam: search'
     """
-    entries, reasons = chosen_that_apply(suite, setting, attacks)
+    entries, reasons = some_that_apply(chosen_entries(entries_of(suite), attacks), setting)
     return attack_costs(entries, setting, setting.scored_episodes, setting.folder(setting.part), "entries", reasons)
 
 
@@ -137,7 +177,7 @@ def attack_costs(
         rows: the folder that may hold some of them, or None.
         of, left_out: of the :class:`Costs`.
     """
-    at_hand = [entry for entry in entries if is_at_hand(entry, setting)]
+    at_hand = [entry for entry in entries if is_made(entry, setting)]
     stacks = [as_threat_stack(entry.attack(setting).threat, setting.victim) for entry in at_hand]
     place = {entry.name: i for i, entry in enumerate(at_hand, 1)}
     parts, unknown = list[Cost](), list[str]()
@@ -151,51 +191,119 @@ def attack_costs(
             i, name = place.get(entry.name), entry.name
             if i is not None:
                 parts.append(Cost(name, 0, 0.0) if i in known else Cost(name, 1, run_seconds(evaluator, i, clean)))
-            elif (search := search_cost(entry, setting, clean)) is not None:
-                parts += [search, Cost(name, 1, clean.seconds)]  # what is found is as fast as nothing
+            elif (making := making_cost(entry, [setting], clean)) is not None:
+                parts += [making, Cost(name, 1, clean.seconds)]  # what is trained or found is as fast as nothing
             else:
                 unknown.append(name)
     return Costs(tuple(parts), of, sum(not part.left for part in parts), tuple(unknown), left_out)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Searches.
+# Searches and trainings.
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def is_at_hand(entry: Entry, setting: AttackSetting) -> bool:
-    """Whether an attack takes no time to be made: it is neither trained nor searched for, or its search is there."""
-    folder = setting.folder(entry.name)
-    found = entry is beam and folder is not None and (folder / setting.part / BEAM_FILE).is_file()
-    return found or not (entry.per_episodes or entry.trains(setting))
+def making_cost(entry: Entry, settings: Sequence[AttackSetting], clean: Row) -> Cost | None:
+    """What an entry takes that has to be trained or searched for; None where that is not estimated.
 
-
-def search_cost(entry: Entry, setting: AttackSetting, clean: Row) -> Cost | None:
-    """What a search over the episodes of a setting takes; None for what else is made for them, or trained.
+    That are entries of one's own, and ``transfer``, whose training takes about as long with few queries.
 
     Args:
         entry: of a suite.
-        setting: what it is made for.
+        settings: what it is made for, which differ in the budget and the folder alone.
         clean: the row of the run without an attack.
     """
-    if entry is not beam:
+    alone, left = replace(settings[0], out=None, progress=None), [share_left(entry, one) for one in settings]
+    missing = [share for share in left if share]
+    if entry is beam:
+        return Cost(f"{beam.name}: search", len(missing), search_seconds(alone, clean.mean_length), True)
+    if entry not in SUITES["everything"] or entry.name not in (*ADVERSARIES, SARSA):
         return None
-    each, _ = timed_search(replace(setting, out=None), _SEARCHED, _SEARCHED_SECONDS)  # it shortens the episodes
-    return Cost(f"{beam.name}: search", 1, each * clean.mean_length, True)
+    whole = _critic_seconds(alone, clean) if entry.name == SARSA else adversary_seconds(entry.name, alone)
+    return Cost(f"{entry.name}: training", len(missing), whole * float(np.mean(missing or [0.0])), True)
 
 
-def timed_search(setting: AttackSetting, most: int, limit: float) -> tuple[float, MadeAttack | None]:
-    """Seconds of a step of a search over all episodes, by those that were timed; what it found if it ended before.
+def is_made(entry: Entry, setting: AttackSetting) -> bool:
+    """Whether an attack takes no time to be made: it is neither trained nor searched for, or its folder holds that."""
+    return not (entry.per_episodes or entry.trains(setting)) or share_left(entry, setting) == 0
+
+
+def share_left(entry: Entry, setting: AttackSetting) -> float:
+    """The share of the training or search of an entry that its folder does not hold, of one's own all of it."""
+    name, folder = entry.name, setting.folder(entry.name)
+    if folder is None or not folder.is_dir():
+        return 1.0
+    if entry is beam:
+        return float(not (folder / setting.part / BEAM_FILE).is_file())
+    if name in ADVERSARIES:
+        forms = 2 if name == "pa-ad" and isinstance(setting.victim.action_space, spaces.Box) else 1
+        steps = [int(read_record(path.parent)[-1]["steps"]) for path in sorted(folder.rglob("state.json"))]
+        return 1 - sum(min(done / setting.steps, 1.0) for done in steps) / forms
+    if name == SARSA:
+        return max(1 - len([*folder.glob("*/weights.safetensors")]) / len(setting.critics), 0.0)
+    return 1.0
+
+
+def timed_search(setting: AttackSetting, most: int, limit: float) -> tuple[StepTimer, MadeAttack | None]:
+    """The steps of a search that were timed, and what it found if it ended before.
 
     Args:
         setting: of the search.
         most, limit: of the steps, and of their seconds, after which the search is ended.
-
-    Raises:
-        AdvWrappersError: one of its kinds, as :func:`.beam_search` does.
     """
     timer, found = StepTimer(most, limit), None
     with timer.ends():
         found = beam_attack(replace(setting, progress=None), timer)
-    each = float(np.mean(timer.seconds or [0.0]))
-    return each * max(setting.episodes / TOGETHER, 1), found
+    return timer, found
+
+
+def search_step(timer: StepTimer, setting: AttackSetting) -> float:
+    """Seconds of a step of a search over all episodes of a setting."""
+    return float(np.mean(timer.seconds)) * max(setting.episodes / TOGETHER, 1) if timer.seconds else 0.0
+
+
+def search_seconds(setting: AttackSetting, length: float) -> float:
+    """About how long a beam search over the episodes of a setting takes, in seconds; it shortens them.
+
+    Args:
+        setting: of the search.
+        length: mean length of an episode.
+
+    Raises:
+        AdvWrappersError: one of its kinds, as :func:`.beam_search` does.
+    """
+    timer, _ = timed_search(replace(setting, out=None), _SEARCHED, _SEARCHED_SECONDS)
+    return search_step(timer, setting) * length
+
+
+def adversary_seconds(name: str, setting: AttackSetting) -> float:
+    """About how long the training of an adversary takes, in seconds, from its first steps and a checkpoint.
+
+    Args:
+        name: of the entry, one of ``ADVERSARIES``.
+        setting: what it is trained for, with all its steps.
+    """
+    # one rollout at least of every form, and a checkpoint, whatever the number of steps
+    short = replace(setting, steps=1, training={**setting.training, "checks": 1})
+    for _ in range(2):  # what the first training of a process imports is not the price of others
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            entry_named(name).attack(replace(short, out=Path(folder)))
+            spent = time.perf_counter() - began
+            records = [read_record(path.parent)[-1] for path in Path(folder).rglob("state.json")]
+    training, steps = sum(float(one["seconds"]) for one in records), sum(int(one["steps"]) for one in records)
+    checks, checkpoint = int(str(setting.training.get("checks", 10))), (spent - training) / len(records)
+    return len(records) * (setting.steps * training / steps + checks * checkpoint)
+
+
+def _critic_seconds(setting: AttackSetting, clean: Row) -> float:
+    """Seconds of the training of all critics, and of the episodes that choose one of them and score it."""
+    for _ in range(2):  # as above
+        began = time.perf_counter()
+        how = CriticSettings.of({"seed": 3 * setting.seed}, setting.critics[0], {"steps": _CRITIC_STEPS})
+        CriticTraining(setting.victim, setting.environment, how).run()
+        each = (time.perf_counter() - began) / _CRITIC_STEPS
+    episodes = inspect.signature(scan_critics).parameters["episodes"].default
+    runs = (len(setting.critics) + 1) * episodes / setting.episodes
+    steps = sum(CriticSettings.of(critic).steps for critic in setting.critics)
+    return float(each * steps + runs * clean.seconds)

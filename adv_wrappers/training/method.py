@@ -77,12 +77,17 @@ class Tried:
     Attributes:
         by: the name of a robust loss, of an actor or of an attack, as ``train-agent`` calls it.
         most: the largest eps that another should have: of the shares of this one's under which some checkpoint kept
-            something, where all was lost under the whole at each; half of it, where the agent earns much less without
-            an attack than the one that it began with.
+            something, where all was lost under the whole at each; half of it, where the training ``gave_up``.
+        scale: of its budget, where that has a number a feature.
+        gave_up: whether its agent earns much less without an attack than the one that it began with.
+        began_with: that one: the fingerprint, and the reference or None; None where that is not known.
     """
 
     by: str
     most: float | None = None
+    scale: tuple[float, ...] | None = None
+    gave_up: bool = False
+    began_with: tuple[str, str | None] | None = None
 
 
 def hardened_before(card: Mapping[str, Any] | None) -> list[Tried]:
@@ -90,36 +95,42 @@ def hardened_before(card: Mapping[str, Any] | None) -> list[Tried]:
     training = _mapping((card or {}).get("training"))
     earlier = training.get("tried")
     found = [Tried(str(by)) for by in earlier] if isinstance(earlier, list) else []
-    return [*found, *_tried_in(training, training.get("checkpoints"), training.get("began_with"))]
+    return [*found, *tried_in(training, training.get("checkpoints"), training.get("began_with"))]
 
 
-def _tried_in(about: Mapping[str, Any], record: Any, began_with: Any) -> list[Tried]:
+def tried_in(about: Mapping[str, Any], record: Any, began_with: Any, best: int = -1) -> list[Tried]:
     """What a training hardened an agent by; nothing for a plain one, and where what is said makes no sense.
 
     Args:
         about: its description.
         record: its checkpoints.
         began_with: the ``ref`` and the ``clean`` return of the agent that it began with.
+        best: which of the checkpoints is the agent's.
     """
     with suppress(KeyError, TypeError, ValueError, AttributeError, IndexError):
         how = about.get("robust") or about.get("adversary")
         if how:
-            return [_tried(how, about, record or [], began_with or {})]
+            return [_tried(how, about, record or [], began_with or {}, best)]
     return []
 
 
-def _tried(how: Any, about: Mapping[str, Any], record: Any, began_with: Any) -> Tried:
+def _tried(how: Any, about: Mapping[str, Any], record: Any, began_with: Any, best: int) -> Tried:
     kind = how if about.get("robust") else how.get("actor", how.get("how"))
     by = str(kind["type"] if isinstance(kind, Mapping) else kind)
     method = Value.kinds.get(by)
     if method is not None and issubclass(method, TrainingMethod):
         by = method.loss or by
     within, before = how.get("within") or {}, began_with.get("clean")
-    share = _kept_share(record)
-    if record and before is not None and has_given_up(_number(record[-1]["clean"]), _number(before)):
+    share, gave_up = _kept_share(record), False
+    if record and before is not None:
+        gave_up = has_given_up(_number(record[best]["clean"]), _number(before))
+    if gave_up:
         share = min(0.5, 1.0 if share is None else share)
     most = None if share is None or "eps" not in within else share * _number(within["eps"])
-    return Tried(by, most)
+    scale = tuple(map(_number, within["scale"])) if isinstance(within.get("scale"), list) else None
+    known, ref = about.get("victim"), began_with.get("ref")
+    first = (known, ref if isinstance(ref, str) else None) if isinstance(known, str) else None
+    return Tried(by, most, scale, gave_up, first)
 
 
 def _kept_share(rows: Sequence[Mapping[str, Any]]) -> float | None:

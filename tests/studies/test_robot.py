@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from PIL import Image
 
 import adv_wrappers as adv
 from adv_wrappers.cli import main
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.studies import Plan, Store, play_study
+from adv_wrappers.studies import Plan, Store, play_study, robot
 from adv_wrappers.studies.robot import Disturbance, RobotStudy, robot_report
 
 BOX = gym.spaces.Box(-1e6, 1e6, (2,), np.float32)
@@ -51,13 +52,32 @@ class Beam(gym.Env):
         return self._seen(), 1.0, bool(fallen), self.t == 20, {"height": 4.0 - self.mass}
 
 
+class Shown(Beam):
+    """A picture of it is as bright as it was heavy in its last step."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, render_mode=None, colours=3, **kwargs):
+        super().__init__(**kwargs)
+        self.render_mode, self.colours, self.weighed = render_mode, colours, 0.0
+
+    def step(self, action):
+        self.weighed = self.mass
+        return super().step(action)
+
+    def render(self):
+        if not self.colours:
+            raise OSError("no display")
+        return np.full((60, 120, self.colours), int(50 * self.weighed), np.uint8)
+
+
 class Misnamed(Beam):
     """Its parameter is an attribute that it does not have."""
 
     physical_parameters: ClassVar[dict[str, str]] = {"mass": "weight"}
 
 
-for name, made in (("Beam-v0", Beam), ("Misnamed-v0", Misnamed)):
+for name, made in (("Beam-v0", Beam), ("Shown-v0", Shown), ("Misnamed-v0", Misnamed)):
     if name not in gym.registry:
         gym.register(name, made)
 
@@ -74,27 +94,47 @@ def study(*table, metric="terminated", **kwargs):
 
 
 def played(given, store, **how):
-    """The margins."""
-    return play_study(given, store, victims={"same": SAME}, progress=lambda *_: None, **how)
+    """The margins and the combinations that were played; nothing is left to be played."""
+    margins, combinations, waiting = play_study(given, store, victims={"same": SAME}, progress=lambda *_: None, **how)
+    assert waiting == []
+    return margins, combinations
 
 
-def test_the_least_magnitude_that_breaks_the_policy_is_found():
+def test_the_least_magnitude_that_breaks_the_policy_is_found_and_two_break_it_together():
     with Store(":memory:") as store:
-        found = played(study(NOTHING, HEAVY, LATE), store)
-        margins, count = {one.disturbance: one for one in found}, len(store)
+        found, combinations = played(study(NOTHING, HEAVY, LATE), store)
+        margins, count = {one.disturbance: one for one in found}, len(store) - len(combinations)
     assert [*margins] == [LATE, HEAVY, NOTHING]  # by their share of the largest
     late, heavy, nothing = found
     assert heavy.safe <= 50 < heavy.breaks <= heavy.safe + 100 / 32  # 2 kg of 3, 50% more
     assert (late.safe, late.breaks, late.next) == (2.0, 3.0, None)
     assert nothing.breaks is None and nothing.safe == 1.0 and [m for m, _ in nothing.points] == [0.25, 1.0]
     assert count == 1 + sum(len(one.points) for one in margins.values()) < 16
-    assert str(late) == "late: harmless up to 2 steps (200 ms), breaks from 3 steps (300 ms)"
-    assert str(nothing) == "nothing: harmless up to 1 m, breaks from \N{EN DASH}"
+    assert str(late) == "late: breaks it from 3 steps (300 ms) on, harmless up to 2 steps (200 ms)"
+    assert heavy.disturbance.said(50) == "load (50%)"
+    assert replace(HEAVY, name="mass off by").said(50) == "mass off by 50%"
+    assert str(nothing) == "nothing: bears 1 m, the largest"
     halfway = replace(heavy, next=60.0, breaks=75.0, safe=50.0)
-    assert str(halfway) == "load: harmless up to 50%, breaks from at most 75%"
+    assert str(halfway) == "load: breaks it at 75%, harmless up to 50%; less was not tried yet"
+    [both] = combinations
+    assert both.breaks and both.parts == ((LATE, 1.0), (HEAVY, pytest.approx(heavy.breaks / 2, abs=0.05)))
+    assert str(both) == f"late (1 step (100 ms)) and load ({HEAVY.size(both.parts[1][1])})"
 
 
-def test_what_breaks_first_is_known_well_before_the_others():
+def test_three_are_combined_where_no_two_break_the_policy():
+    three = study(HEAVY, LATE, LATE_SEEN, holds=3.5)
+    with Store(":memory:") as store:
+        _, [worst, *others] = played(three, store)
+        rows = [row for _, row in store.rows() if " + " not in row.threat]
+    assert worst.breaks and {one for one, _ in worst.parts} == {HEAVY, LATE, LATE_SEEN}
+    assert [(one.breaks, len(one.parts)) for one in others] == [(False, 2)] * 3
+    _, known, waiting = three.conclusion(rows)  # before they are played
+    assert known == [] and {len(one.parts) for one in waiting} == {2} and len(waiting) == 3
+
+
+@pytest.mark.slow
+def test_what_breaks_first_is_known_well_and_combined_before_the_others_are_known(monkeypatch):
+    monkeypatch.setattr(robot, "_COMBINED", 2)
     asked, given = [], study(HEAVY, LATE, replace(HEAVY, name="at most", most=60), NOTHING)
 
     def rule(rows):
@@ -104,17 +144,25 @@ def test_what_breaks_first_is_known_well_before_the_others():
 
     with Store(":memory:") as store:
         noted = type("Noted", (), {"next": staticmethod(rule), "conclusion": staticmethod(given.conclusion)})()
-        margins = played(noted, store)
+        margins, [both] = played(noted, store)
     first, second, third, _ = (one.disturbance for one in margins)
-    assert {first, second} == {LATE, HEAVY}
+    assert {first, second} == {LATE, HEAVY} and both.threat in asked
     sizes = [third.threat(m) for m, _ in margins[2].points]
     last = [max(asked.index(one.disturbance.threat(m)) for m, _ in one.points) for one in margins[:2]]
     assert sum(asked.index(one) < max(last) for one in sizes) == 2 < len(sizes)
+    assert max(last) < asked.index(both.threat) < max(asked.index(one) for one in sizes)
+
+
+def test_disturbances_of_one_number_are_not_combined():
+    more = replace(HEAVY, name="more load", most=90)
+    with Store(":memory:") as store:
+        _, combinations = played(study(HEAVY, more), store)
+    assert combinations == []
 
 
 def test_a_number_breaks_where_half_of_it_is_lost():
     with Store(":memory:") as store:
-        [heavy] = played(study(HEAVY, metric="height", holds=100.0), store)
+        [heavy], _ = played(study(HEAVY, metric="height", holds=100.0), store)
         _, clean = next(store.rows())
     assert str(clean.metric("height")) == "2 (2 to 2)"
     assert heavy.safe < 50 <= heavy.breaks <= heavy.safe + 100 / 32  # 4 - 2 kg is 2, and 1 at 3 kg
@@ -122,16 +170,17 @@ def test_a_number_breaks_where_half_of_it_is_lost():
 
 def test_a_policy_that_falls_by_itself_is_not_disturbed():
     with Store(":memory:") as store:
-        assert len(played(study(HEAVY, holds=1.0), store)) == 1 and len(store) == 2
+        assert len(played(study(HEAVY, holds=1.0), store)[0]) == 1 and len(store) == 2
 
 
 def test_it_goes_on_and_a_limit_of_time_ends_it_between_two_rounds(tmp_path):
     with Store(tmp_path / "rows.db") as store:
         first = played(study(HEAVY, LATE), store, minutes=0.0)
-        assert first == [] and len(store) == 0
+        assert first == ([], []) and len(store) == 0
         whole, count = played(study(HEAVY, LATE), store), len(store)
         again = played(study(HEAVY, LATE), store)
-        assert [str(one) for one in again] == [str(one) for one in whole] and len(store) == count
+        assert [str(one) for part in again for one in part] == [str(one) for part in whole for one in part]
+        assert len(whole[1]) == 1 and len(store) == count
 
 
 def test_the_report(tmp_path):
@@ -146,7 +195,8 @@ def test_the_report(tmp_path):
     assert found.sentence.startswith("It falls first under ")
     assert "load on" in " ".join(found.left_out) and "push forward for 0.2 s every 2 s" in found.left_out
     page = found.page.read_text()
-    assert f"adv.wrap(env, &#34;{found.worst}&#34;)" in page.replace("<span>", "").replace("</span>", "")
+    assert str(found.combinations[0]) in page
+    assert found.sentence.endswith(f"none of {len(found.combinations)} makes it fall.")
     assert found.sentence in page and "return there (of 20)" in page and "not finished" not in page
 
 
@@ -157,6 +207,30 @@ def test_the_run_without_a_disturbance_is_played_whatever_was_spent_before(tmp_p
     assert found.clean.episodes == 2 and len(found.margins) == 1
     words = str(found)
     assert "not finished, more minutes play: " in words and "actions late by" in words and "not tried: " in words
+
+
+def test_a_film_of_the_worst_beside_the_run_without_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("adv_wrappers.studies.robot.disturbances", lambda robot: [HEAVY])
+    found = robot_report(SAME, "Shown-v0", out=tmp_path, episodes=2)
+    assert "data:image/webp;base64," in found.page.read_text()
+    _, threat, row = found.worst
+    assert threat == HEAVY.threat(found.margins[0].breaks) and row.lengths == [1, 1]
+    with Image.open(tmp_path / "film.webp") as film:
+        assert film.n_frames == 7  # one step of 0.1 s, and 0.6 s after it
+        film.seek(6)
+        picture = np.asarray(film.convert("RGB")).astype(int)
+    left, right = picture[100, picture.shape[1] // 4, 0], picture[100, 3 * picture.shape[1] // 4, 0]
+    assert abs(left - 100) < 6 and abs(right - 50 * 3) < 6  # 2 kg and 3
+
+
+def test_why_there_is_no_film(tmp_path, monkeypatch):
+    monkeypatch.setattr("adv_wrappers.studies.robot.disturbances", lambda robot: [HEAVY])
+    how = {"out": tmp_path, "episodes": 1}
+    cases = {"no render_mode rgb_array": "Beam-v0", "OSError: no display": ("Shown-v0", {"colours": 0})}
+    for words, env in cases.items():
+        env = env if isinstance(env, str) else adv.Environment(*env)
+        page = robot_report(SAME, env, **how).page.read_text()
+        assert "There is no film" in page and words in page
 
 
 def test_a_disturbance_whose_simulation_diverges_is_left_out(tmp_path, monkeypatch):
@@ -172,11 +246,11 @@ def test_a_disturbance_whose_simulation_diverges_is_left_out(tmp_path, monkeypat
     ("given", "error", "words"),
     [
         ({"sensors": {"gyro": "1-2"}}, ValueRangeError, "sensors are places such as gyro=3:6"),
-        ({"sensors": {"gyro": (1, 3)}}, ValueRangeError, "gyro stands at first:end .* <= 2 .* got .1, 3"),
-        ({"sensors": {"gyro": "2:1"}}, ValueRangeError, "gyro stands at first:end .* got '2:1'"),
-        ({"sensors": {"gyro": "0:1:0"}}, ValueRangeError, "a factor other than 0; got '0:1:0'"),
+        ({"sensors": {"gyro": (1, 3)}}, ValueRangeError, "gyro stands at first:end with .* <= 2, .* got .1, 3"),
+        ({"sensors": {"gyro": "2:1"}}, ValueRangeError, "gyro stands at first:end with 0 <= first < end"),
+        ({"sensors": {"gyro": "0:1:0"}}, ValueRangeError, "the factor of the sensor gyro .* got 0"),
         ({"sensors": {"gyroscope": "0:1"}}, ValueRangeError, "no sensor 'gyroscope': known are velocity, gyro"),
-        ({"sensors": {"gyro": "0:2", "joints": "1:2"}}, ValueRangeError, "gyro and joints share the number 1"),
+        ({"sensors": {"gyro": "0:2", "joints": "1:2"}}, ValueRangeError, r"gyro \(0:2\) and joints \(1:2\) share"),
         ({"body": "torso"}, ValueRangeError, "no body 'torso' to push and load: none is known"),
         ({"env": "Misnamed-v0"}, SpaceError, "Misnamed lists .* as its attribute .weight., got None"),
         ({"env": Beam}, SpaceError, "register Beam"),

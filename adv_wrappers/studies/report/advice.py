@@ -1,4 +1,4 @@
-"""What a report advises to do against what it found: commands that can be followed as they stand.
+"""What a report advises to do against what it found: commands, and lines of Python, that can be followed as they stand.
 
 They name the agent and its environment as the report's own command does, and their folders are free.
 """
@@ -12,9 +12,13 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.timing import Bernoulli
+from adv_wrappers.registry import NAMES
 from adv_wrappers.studies.report.choices import ADVERSARIES, ReportChoices
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow
-from adv_wrappers.threats.text import without_number
+from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.threats.text import text_of
 from adv_wrappers.utils.parsing import duration
 
 STEPS = 1_000_000  # of the training that is advised, as many as train-agent takes by itself
@@ -32,8 +36,6 @@ class NextStep:
 def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list[NextStep]:
     """The steps that harden an agent against errors of a size, look at what came of it, and compare.
 
-    What came of it is played on the same episodes in as much time, so that the two reports can be compared.
-
     Args:
         agent: the report.
         eps: the size, in its units.
@@ -45,74 +47,83 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     choices, training, same = agent.choices, agent.choices.training, words_of_agent(agent)
     if same is None or not training.by:
         return []
-    before = report_folder(choices)
-    hardened, after, page = _free_names(before.parent)
-    env, scale, what = _without_victim(same), choices.scale, "Harden the agent: go on training it"
+    before: Path | None = report_folder(choices)
+    hardened, after, page = _free_names(report_folder(choices).parent)
+    scale, env, what, both = choices.scale, _without_victim(same), "Harden the agent: go on training it", "the two"
     if training.most is not None and training.most < eps:
         eps, size = training.most, "a smaller size"
-    tried = f" (tried before: {', '.join(dict.fromkeys(training.tried))})" if training.tried else ""
-    what += (
-        f" against errors of {size}, by {training.by}{tried}; {STEPS:,} steps, and the command says after the first "
-        "rollout how long they take (fewer by --steps may cost much of the return)"
-    )
-    train = _words("train-agent", *same, **{
+    if first := training.begins_with:
+        what = f"Without an attack it earns much less than {first}, from which it was trained: train that one anew,"
+        same, both, scale = [*env, "--victim", first], f"it with {first}", training.scale
+        eps, size, before = training.most or eps, "a smaller size", Path(training.report) if training.report else None
+    options = {
         "--adversary" if training.by in ADVERSARIES else "--robust": training.by,
         "--eps": f"{eps:.3g}",
         "--scale": ";".join(f"{unit:g}" for unit in scale or ()),
         "--algorithm": training.algorithm,  # as it learned: its values, above all those of a DQN, are of those rewards
         "--rewards": training.rewards,
-        "--gamma": training.gamma,
-        "--steps": STEPS,
-        "--out": hardened,
-    })  # fmt: skip
-    minutes, seed = f"{choices.minutes or _MINUTES:g}", agent.report.seed
-    time, hardened_agent = duration(60 * float(minutes)), ["--victim", f"card:{hardened}"]
-    again = _words("report", *env, *hardened_agent, **{"--seed": seed, "--minutes": minutes, "--out": after})
-    steps = [NextStep(what, train), NextStep(f"Then make the report of the hardened agent, in {time}", again)]
-    # an id in a file names a module, which is not imported without trust
-    trust = ":" in agent.environment or "--trust" in same
-    compare = _words("report", str(before), str(after), **{
-        "--minutes": minutes, "--make": option_of(env, "--make"), "--trust": trust, "--out": page
-    })  # fmt: skip
-    return [*steps, NextStep(f"Then compare the two, in at most {time}: did it help?", compare)]
+        "--gamma": "" if training.gamma is None else f"{training.gamma:g}",
+    }
+    words = [word for name, value in options.items() if value for word in (name, value)]
+    words = ["adv-wrappers", "train-agent", *same, *words, "--steps", str(STEPS), "--out", str(hardened)]
+    tried = f" (tried before: {', '.join(dict.fromkeys(training.tried))})" if training.tried else ""
+    price = "the command says after the first rollout how long they take"
+    if training.seconds is not None:
+        price = f"they take about {duration(STEPS * training.seconds)} on this machine"
+    what += f" against errors of {size}, by {training.by}{tried}; {STEPS:,} steps, and {price}"
+    step = NextStep(f"{what} (fewer by --steps may cost much of the return)", shlex.join(words))
+    return [step, *_then_compare(agent, [*env, "--victim", f"card:{hardened}"], before, after, page, both)]
 
 
-def adversary(agent: AgentSections, eps: float) -> list[NextStep]:
-    """The step that trains an adversary against an agent that lost nothing; none where no command can name it."""
-    if (same := words_of_agent(agent)) is None:
-        return []
-    scale, out = agent.choices.scale, _free_names(report_folder(agent.choices).parent, "adversary")[0]
-    command = _words("train-adversary", *_without(same, "--kind", "--num-envs"), **{
-        "--eps": f"{eps:.3g}", "--scale": ";".join(f"{unit:g}" for unit in scale or ()), "--out": out
-    })  # fmt: skip
-    return [NextStep("Train an adversary against the agent, which takes long and may find what these did not", command)]
+def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) -> list[NextStep]:
+    """The lines for the own training of an agent that no command trains, then those that look at what came of it.
+
+    Args:
+        agent: the report.
+        eps: the size that it is to withstand, in units of the row.
+        row: what shows what such an error takes.
+        size: the same in words.
+    """
+    # a search over whole episodes and a trained attack were made for the agent as it was
+    name = row.attack.partition(":")[0]
+    attack = row.attack if name in NAMES and name != "learned" else "max-diff"
+    within = Linf(float(f"{eps:.3g}"), agent.choices.scale)
+    threat = text_of(parse_threat(attack, within=within, at=row.keys or None, when=Bernoulli(0.5)))
+    by_sb3 = str(agent.report.victim.get("ref")).startswith("sb3:")
+    what = f"Harden the agent in its own training: put an attack of {size} around its environment, at half of the steps"
+    what += "" if by_sb3 else "; victim is the agent that learns, made with live=True"
+    victim = "adv.from_sb3(model, live=True)" if by_sb3 else "victim"
+    step, same = (
+        NextStep(what, f'env = adv.PerturbObservation(env, "{threat}", victim={victim})'),
+        words_of_agent(agent),
+    )
+    if not by_sb3 or same is None:
+        return [step]
+    before = report_folder(agent.choices)
+    hardened, after, page = _free_names(before.parent)
+    learn = NextStep("Go on training, and save the agent", f"model.learn({STEPS}); model.save({str(hardened)!r})")
+    words = [f"sb3:{hardened}.zip" if word == option_of(same, "--victim") else word for word in same]
+    return [step, learn, *_then_compare(agent, words, before, after, page, "the two")]
 
 
-def looking(agent: AgentSections, row: AttackRow) -> list[NextStep]:
-    """The step that shows what an attack does to the images that an agent sees; none where it sees none."""
-    same, choices, threat = words_of_agent(agent), agent.choices, without_number(row.row.threat)
-    if same is None or choices.features is not None or not choices.unit or threat.startswith(("<", "learned")):
-        return []
-    command = _words("look", *_without(same, "--kind", "--num-envs"), **{"--threat": threat})
-    return [NextStep("Look at what that does to an image: would one notice?", command)]
+def _then_compare(
+    agent: AgentSections, hardened: list[str], before: Path | None, after: Path, page: Path, both: str
+) -> list[NextStep]:
+    """The steps that make the report of a hardened agent and compare it with the one before, where that is known.
 
-
-def _words(*words: str, **options: object) -> str:
-    """A command with those options that have a value; of what is true the name alone."""
-    given = [
-        word for name, value in options.items() if value for word in ((name,) if value is True else (name, str(value)))
-    ]
-    return shlex.join(["adv-wrappers", *words, *given])
-
-
-def _free_names(beside: Path, first: str = "hardened") -> tuple[Path, Path, Path]:
-    """Names for an agent, its report and a comparison, none of which is there."""
-    names = itertools.chain([first], (f"{first}-{number}" for number in itertools.count(2)))
-    for name in names:
-        agent, after, page = (beside / f"{name}{end}" for end in ("", "-report", "-comparison.html"))
-        if not any(map(os.path.lexists, (agent, after, page))):
-            return agent, after, page
-    raise AssertionError
+    On the same episodes, and in as much time: what the two reports say can then be compared.
+    """
+    minutes, seed = agent.choices.minutes or _MINUTES, agent.report.seed
+    given, time = ["--minutes", f"{minutes:g}"], duration(60 * minutes)
+    words = ["adv-wrappers", "report", *hardened, *(["--seed", str(seed)] if seed else []), *given, "--out", str(after)]
+    steps = [NextStep(f"Then make the report of the hardened agent, in {time}", shlex.join(words))]
+    if before is None:
+        return steps
+    words = ["adv-wrappers", "report", str(before), str(after), *given]
+    words += ["--make", make] if (make := option_of(hardened, "--make")) is not None else []
+    module = ":" in agent.environment  # an id in a file, whose module is not imported without trust
+    words += [*(["--trust"] if module or "--trust" in (words_of_agent(agent) or ()) else []), "--out", str(page)]
+    return [*steps, NextStep(f"Then compare {both}, in at most {time}: did it help?", shlex.join(words))]
 
 
 def words_of_agent(agent: AgentSections) -> list[str] | None:
@@ -151,12 +162,17 @@ def _split(command: str) -> list[str]:
 
 def _without_victim(words: list[str]) -> list[str]:
     """The words that name the environment alone: no victim, nothing that is for its file."""
-    return [word for word in _without(words, "--victim", "--stats") if word != "--trust"]
-
-
-def _without(words: list[str], *names: str) -> list[str]:
-    """The words of a command without some options, each with its value."""
-    for name in names:
+    for name in ("--victim", "--stats"):
         if name in words:
             words = [*words[: words.index(name)], *words[words.index(name) + 2 :]]
-    return words
+    return [word for word in words if word != "--trust"]
+
+
+def _free_names(beside: Path) -> tuple[Path, Path, Path]:
+    """Names for an agent, its report and a comparison, none of which is there."""
+    for number in itertools.count(1):
+        name = "hardened" if number == 1 else f"hardened-{number}"
+        agent, file, after, page = (beside / f"{name}{end}" for end in ("", ".zip", "-report", "-comparison.html"))
+        if not any(map(os.path.lexists, (agent, file, after, page))):
+            return agent, after, page
+    raise AssertionError

@@ -7,6 +7,7 @@ price, downwards while half of the return is lost; then what else may happen, an
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import itertools
 import math
 import time
@@ -21,17 +22,21 @@ from gymnasium import spaces
 from adv_wrappers.certification.certify import certify
 from adv_wrappers.core.budgets import L0, Budget, Linf, Valid
 from adv_wrappers.core.spaces import At
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.environments.checked import with_place
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.evaluation.applicable_attacks import BEAM, why_no_beam
 from adv_wrappers.evaluation.perturbed_samples import daylight_threats
 from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
-from adv_wrappers.studies.report.advised_training import advised_training
+from adv_wrappers.studies.report.advised_training import advised_training, training_step_seconds
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices
 from adv_wrappers.studies.report.eps_search import EpsSweep, broken_eps, half_return, strongest_by_eps
+from adv_wrappers.studies.report.film import write_film, write_stills
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges
 from adv_wrappers.studies.report.trials import NO_LOSS, SOME_LOSS, Trial, TrialPlayer, one_feature
 from adv_wrappers.studies.report.verdict import is_whole
+from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
@@ -49,6 +54,7 @@ _OTHERS = (  # at the eps of the sweep, cheapest first
 _FIRST_POINTS = 3  # of these eps that are played first, those around which the return falls
 _CHANGES = ("noise", "discrete-search", "discrete-search:loss=divergence", "discrete-search:loss=q")  # of choices
 _RATES = (0.05, 0.2, 0.5)  # of the steps, at which choices are changed, beside all of them
+_TRAINED = "pa-ad", "sa-rl"
 
 # parts of observations and episodes
 _MOST_FEATURES = 32  # that are attacked one by one
@@ -69,8 +75,7 @@ _DYNAMICS = {  # factors of what an environment has of these
 }  # fmt: skip
 
 # searches over whole episodes: narrow ones go first, and find more at half the price
-_FIRST_WIDTH, _FIRST_EPISODES = 8, 1
-_FIRST_ROWS = 32  # ascents of a step, one to each other action, that are of one batch and take the time of one
+_FIRST_WIDTH, _FIRST_EPISODES, _FIRST_ROWS = 8, 1, 64  # the last is observations attacked in the time of one
 _ASCENTS: dict[str, Any] = {"steps": 4, "restarts": 1}
 _TOGETHER, _MOST_EPISODES = 2, 10  # episodes that are searched side by side, and of a wide search
 _ENDING = 3  # times that episodes take without an attack, which are kept for the end of their search
@@ -78,11 +83,22 @@ _SEARCHED = 3  # eps of a wide search, those around which the return falls first
 
 # shares of the time that is left
 _CHEAP_SHARE, _STRONG_SHARE, _FIRST_SHARE, _TRY_SHARE = 0.3, 0.6, 0.75, 0.6  # sweeps; searches in and eps of these
-_CERTIFIED_SHARE, _FEATURES_SHARE, _SEARCH_SHARE = 0.15, 0.25, 0.5
-_LEAST_SEARCH = 1.5  # seconds
+_CERTIFIED_SHARE, _FEATURES_SHARE, _SEARCH_SHARE, _TRAINING_SHARE = 0.15, 0.25, 0.5, 0.8
+_PRICE_SHARE, _PRICE_SECONDS = 0.25, 30.0  # of the time that is left, and at most, to time a training
+_LEAST_SEARCH, _LEAST_TRAINING, _LEAST_PRICE = 1.5, 90.0, 5.0  # seconds
 
 _CERTIFICATES = 4  # at most, from the smallest eps of the sweep, divided by _CERTIFIED_BELOW, on
 _CERTIFIED_BELOW, _CERTIFIED_STEP = 50.0, 4.0
+_SAMPLE_STEPS = 2048  # of a training, by which it is said how many steps there is time for
+_USUAL_STEPS = 50_000  # of a training that there was no time for
+
+
+def first_width(actions: int) -> int:
+    """The width of the search that goes first: the ascents of a step, one to each other action, are of one batch."""
+    width = _FIRST_WIDTH
+    while 2 * width * max(actions - 1, 1) <= _FIRST_ROWS // 2:  # a beam keeps nearly twice its width
+        width *= 2
+    return width
 
 
 class Agenda:
@@ -100,7 +116,7 @@ class Agenda:
 
     Attributes:
         swept: the trials on all features at all steps.
-        certificates: what stands beside the rows.
+        certificates, frames, film: what stands beside the rows.
         not_tried: what could not be tried, in sentences that say why.
         told_of: the parts of the observation of which there is a row, or a reason why there is none.
         advised: the training that is advised.
@@ -122,20 +138,24 @@ class Agenda:
         self.clean, self.deadline = rows.clean.mean_return, rows.deadline
         self.sweep, self.swept = EpsSweep(ranges, self.clean), [*swept]
         self.not_tried, self.told_of = [*ranges.unfit], set[At]()
-        self.certificates = [*before.certificates]
+        self.certificates, self.frames, self.film = [*before.certificates], before.frames, before.film
         self._let_go()
-        self.advised = advised_training(victim, environment)
+        self.advised = advised_training(victim, environment, self.path.parent, self.seed)
+        if before.training.by == self.advised.by:
+            self.advised = replace(self.advised, seconds=before.training.seconds)
 
-    def play(self) -> None:
-        """Play everything, until the time is over."""
+    def play(self, between: Callable[[], None]) -> None:
+        """Play everything, until the time is over; ``between`` is called after each section."""
         for section in (
             partial(self._errors, self.ranges), self._strongest_first, self._other_parts, self._certify,
-            self._changes_of_images, self._single_features, self._some_steps, self._actions, self._faults,
-            self._dynamics, partial(self._sweep_others, _FIRST_POINTS), self._search, self._sweep_others,
+            self._price_of_hardening, self._changes_of_images, self._single_features, self._some_steps, self._actions,
+            self._faults, self._dynamics, partial(self._sweep_others, _FIRST_POINTS), self._search, self._train,
+            self._sweep_others,
         ):  # fmt: skip
             self._let_go()  # some sections make environments of their own
             with contextlib.suppress(OutOfTime):
                 section()
+            between()
 
     # What is known so far.
 
@@ -168,7 +188,7 @@ class Agenda:
 
     def _best_attack(self) -> tuple[str, float]:
         """The attack step by step that is the strongest, and an eps at which it takes much of the return."""
-        made = (BEAM, "episode search", "learned", "pa-ad", "sa-rl")
+        made = (BEAM, "episode search", "learned", *_TRAINED)
         found = strongest_by_eps(one for one in self.swept if one.attack.partition(":")[0] not in made)
         eps, focus = self._focus(found), self.focus
         if focus in found and found[focus].takes(SOME_LOSS):
@@ -237,16 +257,11 @@ class Agenda:
         own = part is self.ranges
         self._begin(f"errors of {part.words}{'' if own else ' alone'}, from small to large")
         sweep, swept = (self.sweep, self.swept) if own else (EpsSweep(part, self.clean), list[Trial]())
-        fitting, reasons = list[str](), list[str]()
-        for attack in _CHEAP:
-            try:
-                self.rows.price(attack, Linf(sweep.start, part.scale), part.at)
-                fitting.append(attack)
-            except AdvWrappersError as error:
-                reasons.append(str(error))
+        reasons = {attack: self.rows.fits(attack, Linf(sweep.start, part.scale), part.at) for attack in _CHEAP}
+        fitting = [attack for attack, reason in reasons.items() if reason is None]
         if not fitting:
             self.told_of.add(part.at)
-            self._note(f"Nothing was tried on {part.words}: {reasons[0]}")
+            self._note(f"Nothing was tried on {part.words}: {reasons[_CHEAP[0]]}")
             return
         until = self._until(_CHEAP_SHARE)
 
@@ -362,8 +377,7 @@ class Agenda:
         episodes, eps = self.rows.episodes, budget.eps
         count = min(episodes.count, _MOST_EPISODES if wide else _FIRST_EPISODES)
         assert isinstance(self.victim.action_space, spaces.Discrete)
-        narrow = max(_FIRST_WIDTH, _FIRST_ROWS // max(int(self.victim.action_space.n) - 1, 1))
-        width = WIDTH if wide else narrow
+        width = WIDTH if wide else first_width(int(self.victim.action_space.n))
         # episodes whose search was cut short are played to their end, and then all of them for the row
         after = _ENDING * self.rows.clean.ms_per_step / 1000 * sum(self.rows.clean.lengths[:count])
         until = Deadline(min(until.left, self.deadline.left - self.rows.reserve - after))
@@ -459,8 +473,21 @@ class Agenda:
         if not images:
             return
         self._begin("changes of images: brightness, blur, rotation, shift, JPEG, perspective")
-        for image, threat in itertools.product(images, daylight_threats(self.environment.name)):
+        threats = daylight_threats(self.environment.name)
+        for image, threat in itertools.product(images, threats):
             self._try(threat, None, at=image.at)
+        if not self.swept:
+            return
+        # pictures of one step under some of the threats, and a short film under the strongest
+        attack, eps = self._best_attack()
+        strongest = parse_threat(attack, within=self.budget(eps), at=self.ranges.at)
+        made = (self.path, self.victim, self.environment)
+        self._let_go()
+        with contextlib.suppress(AdvWrappersError):
+            if not self.frames:
+                self.frames = write_stills(*made, [strongest, *threats[:2]], self.seed)
+            if self.film is None:
+                self.film = write_film(*made, strongest, self.seed, self._until(1.0))
 
     def _actions(self) -> None:
         space, tries = self.victim.action_space, list[tuple[Linf | None, str | None]]()
@@ -495,7 +522,7 @@ class Agenda:
         tries = [(f"fixed-dynamics:values={factor:g},at={group}", None, None) for group, factor in changes]
         self._try_each("another body, another world", tries)
 
-    # What stands beside the rows.
+    # What stands beside the rows, and adversaries that are trained.
 
     def _certify(self) -> None:
         """What is proved, from far below the smallest eps of the sweep on, until something may be lost."""
@@ -524,3 +551,53 @@ class Agenda:
             if share.passed or not is_whole(lower, clean):
                 return
             eps *= _CERTIFIED_STEP
+
+    def _price_of_hardening(self) -> None:
+        """What a step of the training takes that will be advised, where the agent loses something."""
+        focus, advised = self.focus, self.advised
+        until = Deadline(min(_PRICE_SECONDS, _PRICE_SHARE * self.deadline.left))
+        if focus is None or not self.strongest[focus].takes(NO_LOSS) or until.left < _LEAST_PRICE:
+            return
+        if advised.by and advised.seconds is None and self.victim.ref is not None:
+            self.tell(f"what a training against this takes ({advised.by})")
+            made = (self.victim, self.environment, self.budget(focus), until, self.num_envs)
+            self.advised = replace(advised, seconds=training_step_seconds(advised.by, *made))
+
+    def _train(self) -> None:
+        """An adversary that is trained in the time that is left, after a short one that tells how long a step takes."""
+        focus = self.focus
+        if focus is None:
+            return
+        if self.num_envs == 1:
+            self._note("No adversary is trained: that takes more than one environment at a time.")
+            return
+        self._begin("an adversary that is trained")
+        budget, began = self.budget(focus), time.monotonic()
+        kind = "pa-ad" if self.victim.differentiable else "sa-rl"
+        try:
+            if self.deadline.left >= _LEAST_TRAINING and importlib.util.find_spec("stable_baselines3") is not None:
+                self._trained(kind, _SAMPLE_STEPS, budget)
+                each = (time.monotonic() - began) / _SAMPLE_STEPS
+                times = max(int(_TRAINING_SHARE**2 * self.deadline.left / each // _SAMPLE_STEPS), 2)
+                self.tell(f"{_SAMPLE_STEPS * times:,} steps of {kind}")
+                threat = self._trained(kind, _SAMPLE_STEPS * times, budget)
+                self.swept.append(replace(self.rows.play(threat, label=kind), eps=focus))
+                return
+        except OutOfTime:
+            pass
+        except Exception as error:  # whatever so many environments of a user raise; what was played is kept
+            why = error if isinstance(error, AdvWrappersError) else with_place(error)
+            self._note(f"No adversary ({kind}) was trained to the end: {why}")
+        self.rows.leave_out("pa-ad", 2 * _LEAST_TRAINING + _USUAL_STEPS * 4 * self.ranges.seconds)
+
+    def _trained(self, kind: str, steps: int, budget: Linf) -> ThreatModel:
+        """An adversary after some steps of training; :class:`OutOfTime` where it takes most of the time."""
+        from adv_wrappers.training.adversary import train_adversary
+
+        until, seed = self.deadline.share(_TRAINING_SHARE), self.seed + 1
+        found = train_adversary(
+            kind, self.environment, self.victim, steps=steps, within=budget, checks=1 if steps == _SAMPLE_STEPS else 5,
+            episodes=min(self.rows.episodes.count, 10), seed=seed, out=self.path / f"{kind}-{steps}-seed{seed}",
+            num_envs=self.num_envs, progress=until.check, on_episode=until.check,
+        )  # fmt: skip
+        return ThreatModel("observation", found, budget)

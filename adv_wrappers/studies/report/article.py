@@ -1,6 +1,6 @@
 """What a page is made of, an article a report, and how it becomes one file of HTML that needs nothing else.
 
-An article has sections, a section has parts: tables, charts, texts, commands. Names of agents, environments
+An article has sections, a section has parts: tables, charts, texts, commands, pictures. Names of agents, environments
 and threats are texts of strangers: the templates escape all of them, and the page's own content security policy lets
 nothing be loaded and no script run but the one that stands in it.
 """
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     import jinja2
 
 GENERATOR = "adv_wrappers report"  # of the meta tag by which a page is known as ours
+LARGEST_PICTURES = 2_000_000  # bytes of a page's pictures
+PICTURES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg"}
+FILMS = {**PICTURES, ".mp4": "video/mp4"}
 DASH = "\N{EN DASH}"
 
 
@@ -60,7 +63,24 @@ class Command(NamedTuple):
     kind: str = "command"
 
 
-Part = Table | LineChart | Paragraph | Listing | Facts | Command
+class Details(NamedTuple):
+    """A part that is shown where a reader asks for it."""
+
+    summary: str
+    part: Part
+    kind: str = "details"
+
+
+class Pictures(NamedTuple):
+    """Pictures beside each other, by what they show their address; a film is shown where a reader asks for it."""
+
+    title: str
+    uris: Mapping[str, str]
+    film: bool = False
+    kind: str = "pictures"
+
+
+Part = Table | LineChart | Paragraph | Listing | Facts | Command | Details | Pictures
 
 
 class Section(NamedTuple):
@@ -109,6 +129,18 @@ class Article:
     notes: Sequence[str] = ()
 
 
+def embedded(path: Path | None, kinds: Mapping[str, str]) -> str:
+    """A picture or film as a data URI; "" where none is there that browsers show."""
+    kind = kinds.get(path.suffix.lower()) if path else None
+    try:
+        if path is None or kind is None or not path.is_file():
+            return ""
+        # of one that is too large by itself as much as shows that
+        return f"data:{kind};base64,{base64.b64encode(path.read_bytes()[: 2 * LARGEST_PICTURES]).decode()}"
+    except OSError:
+        return ""
+
+
 def render(template: str, **values: Any) -> bytes:
     """A page of a template, with its style and script inside."""
     from markupsafe import Markup
@@ -117,8 +149,10 @@ def render(template: str, **values: Any) -> bytes:
     style, script = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     page = _templates().get_template(template)
-    given = {"overview": None, "notes": (), "generator": GENERATOR, "script_hash": f"sha256-{digest}", **values}
-    return page.render(style=Markup(style), script=Markup(script), **given).encode()
+    text = page.render(
+        generator=GENERATOR, style=Markup(style), script=Markup(script), script_hash=f"sha256-{digest}", **values
+    )
+    return text.encode()
 
 
 @functools.cache

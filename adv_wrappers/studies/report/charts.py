@@ -19,7 +19,10 @@ Legend = Sequence[tuple[str, str]]  # a tone, or "tick", and what it stands for
 Limits = tuple[float, float]
 Cell = str | float | MeanWithInterval | None
 
-_APART = 12.0  # percent of the width of a chart, from one tick to the next
+_MOST_NAMES = 10  # of lines, beside them
+_NAME = 7.0  # percent of a chart's height, of one name
+_WIDE, _NARROW = 620, 230  # pixels of a chart, by which it is seen which ticks have room
+_LETTER = 7.5  # pixels
 
 
 def eps_text(eps: float) -> str:
@@ -124,14 +127,16 @@ class Line:
     """Means that a chart joins.
 
     Attributes:
-        name: in the description of its chart.
+        name: of its table, and beside its end unless it is bold.
         points: from left to right.
         tone: its colour.
+        bold: whether it is what the chart is about, and has its intervals.
     """
 
     name: str
     points: Sequence[Point]
-    tone: Tone = "attack"
+    tone: Tone = "other"
+    bold: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,7 @@ class LineChart:
         legend: what the lines are.
         zero: where a dashed line is, which others are compared with; or None.
         proved: numbers in rising order, with the value that nothing falls below up to there.
+        mark: a number, a mean and the words beside the ring that is drawn there; or None.
         title: what tells it from others of its section, or "".
         notes: sentences below it.
     """
@@ -156,6 +162,7 @@ class LineChart:
     legend: Legend
     zero: float | None = None
     proved: Sequence[tuple[float, float]] = ()
+    mark: tuple[float, float, str] | None = None
     title: str = ""
     notes: Sequence[str] = ()
 
@@ -180,34 +187,52 @@ class LineChart:
 
     def band(self, line: Line) -> str:
         """The outline of a line's intervals; "" where none of them is one of 95%."""
-        if all(point.mean.caveat for point in line.points):
+        if not line.bold or all(point.mean.caveat for point in line.points):
             return ""
         ends = [(x, mean.high) for x, mean, _ in line.points] + [(x, mean.low) for x, mean, _ in reversed(line.points)]
         return " ".join(f"{self.x(x):.2f},{self.y(value)}" for x, value in ends)
 
     @property
     def description(self) -> str:
-        """What the lines show, for those who do not see them."""
+        """What the bold lines show, for those who do not see them."""
         lines = (f"{one.name}: " + ", ".join(f"{number_text(mean.mean)} at {eps_text(x)}" for x, mean, _ in one.points)
-                 for one in self.lines)  # fmt: skip
+                 for one in self.lines if one.bold)  # fmt: skip
         return f"{self.y_label.capitalize()} over {self.x_label}. {'; '.join(lines)}."
+
+    @property
+    def numbers(self) -> Table:
+        """All means, and what is proved, as a table: those of bold lines first."""
+        lines = sorted(self.lines, key=lambda line: not line.bold)
+        values: list[dict[float, Cell]] = [{x: mean for x, mean, _ in line.points} for line in lines]
+        columns = [Column(line.name, less=not line.bold) for line in lines]
+        if self.proved:
+            columns, values = [*columns, Column("certified at least")], [*values, dict(self.proved)]
+        made = [TableLine(eps_text(x), [one.get(x) for one in values]) for x in [0.0, *self._numbers]]
+        return Table(f"Numbers of the chart over {self.x_label}", self.x_label, columns, made)
 
     @property
     def steps(self) -> str:
         """What is proved: what holds at a number holds below it."""
-        begins = [0.0, *(number for number, _ in self.proved)]
-        steps = ((end, value) for begin, proved in zip(begins, self.proved, strict=False)
-                 for end, value in ((begin, proved[1]), proved))  # fmt: skip
-        return " ".join(f"{self.x(number):.2f},{self.y(value)}" for number, value in steps)
+        found, before = list[str](), 0.0
+        for number, value in self.proved:
+            found += [f"{self.x(end):.2f},{self.y(value)}" for end in (before, number)]
+            before = number
+        return " ".join(found)
 
     @property
-    def x_ticks(self) -> list[tuple[float, str]]:
-        """Places and texts of the numbers that have room for them, in narrow windows too."""
-        shown = list[float]()
-        for number in [0.0, *self._numbers]:
-            if not shown or self.x(number) - self.x(shown[-1]) >= _APART:
-                shown.append(number)
-        return [(self.x(number), eps_text(number)) for number in shown]
+    def x_ticks(self) -> list[tuple[float, str, bool]]:
+        """Places, texts, and whether only a wide window has room for them; that of the mark is always there."""
+        shown = dict[float, bool]()
+        always = [0.0] if self.mark is None else [0.0, self.mark[0]]
+        for width in (_NARROW, _WIDE):
+            for number in [*always, *self._numbers]:
+                if number not in shown and all(self._apart(number, other, width) for other in shown):
+                    shown[number] = width == _WIDE
+        return [(self.x(number), eps_text(number), less) for number, less in sorted(shown.items())]
+
+    def _apart(self, one: float, other: float, width: int) -> bool:
+        letters = (len(eps_text(one)) + len(eps_text(other))) / 2 + 1
+        return abs(self.x(one) - self.x(other)) * width / 100 >= letters * _LETTER
 
     @property
     def y_ticks(self) -> list[tuple[float, str]]:
@@ -218,6 +243,20 @@ class LineChart:
         step = next(unit * times for times in (1, 2, 2.5, 5, 10) if unit * times >= rough)
         values = [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
         return [(self.y(value), eps_text(value) if abs(value) < 1000 else f"{value:,.0f}") for value in values]
+
+    @property
+    def names(self) -> list[tuple[float, str]]:
+        """Names of lines that end on the right, at heights at which none covers another; none of too many."""
+        last = self._numbers[-1]
+        ends = sorted((self.y(one.points[-1].mean.mean), one.name) for one in self.lines
+                      if not one.bold and one.points[-1].x == last)  # fmt: skip
+        if len(ends) > _MOST_NAMES:
+            return []
+        heights = list[float]()
+        for height, _ in ends:
+            heights.append(max(height, heights[-1] + _NAME) if heights else height)
+        up = max(max(heights, default=0.0) - 100, 0.0)
+        return [(height - up, name) for height, (_, name) in zip(heights, ends, strict=True)]
 
     @property
     def _numbers(self) -> list[float]:

@@ -1,6 +1,7 @@
 """``choices.json``: what the player of an agent's report chose, and why, beside the rows that it played.
 
-The file may be of another hand: every entry may be missing, and what is there is checked.
+The file may be of another hand: every entry may be missing, what is there is checked, and files that it names are
+read only from its own folder.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Literal
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.registry import Robust
 from adv_wrappers.utils.files import write_json
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 
 CHOICES_FILE = "choices.json"  # in the folder of a report, beside its rows
@@ -80,6 +82,11 @@ class AdvisedTraining:
         tried: what hardened the agent, or one that was trained from it, already, in this order.
         most: the largest eps that it should have, or None.
         algorithm, rewards, gamma: those that the agent learned with by its card; "" or None where it does not say.
+        seconds: of one of its steps, measured; or None.
+        begins_with: where the agent earns much less without an attack than the one that it was trained from, the
+            reference of that one, which the training is to begin with; else "".
+        scale: what its eps is multiplied by then, a feature; None is one for all.
+        report: the folder of that agent's report, or "".
         why_none: why none can begin with the agent, or "".
     """
 
@@ -89,7 +96,28 @@ class AdvisedTraining:
     algorithm: Literal["", "ppo", "a2c", "dqn", "recurrent-ppo"] = ""
     rewards: Literal["", "normalized", "clipped", "raw"] = ""
     gamma: float | None = None
+    seconds: float | None = None
+    begins_with: str = ""
+    scale: tuple[float, ...] | None = None
+    report: str = ""
     why_none: str = ""
+
+
+@dataclass(frozen=True)
+class AttackedFrame:
+    """Pictures of one attacked step; paths of files, or None where one is missing.
+
+    Attributes:
+        title: the threat and the step.
+        true: what the environment showed.
+        shown: what the agent was shown.
+        difference: of the two, amplified.
+    """
+
+    title: str = ""
+    true: Path | None = None
+    shown: Path | None = None
+    difference: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +127,7 @@ class ReportChoices:
     Attributes:
         command: the command that plays the report again.
         minutes: the time that was given.
+        seconds: the time that it took.
         finished: whether it came to its end.
         episodes: the number of episodes of every row, or None.
         features: of the observations, in their order; None for images.
@@ -108,6 +137,8 @@ class ReportChoices:
         certificates: certified returns, by eps.
         untried: attacks that there was no time for.
         more: the command that plays these too.
+        frames: pictures of attacked steps.
+        film: the path of a short animation (gif, webp or mp4), or None.
         training: what is advised to harden the agent by.
         not_tried: what could not be tried at all, in sentences that say why.
         identity: ``victim``, ``env`` and ``seed`` of the report that it belongs to, as a report has them; or None.
@@ -117,6 +148,7 @@ class ReportChoices:
 
     command: str = ""
     minutes: float | None = None
+    seconds: float | None = None
     finished: bool = True
     episodes: int | None = None
     features: tuple[FeatureSpread, ...] | None = None
@@ -126,6 +158,8 @@ class ReportChoices:
     certificates: tuple[CertifiedReturn, ...] = ()
     untried: tuple[Untried, ...] = ()
     more: str = ""
+    frames: tuple[AttackedFrame, ...] = ()
+    film: Path | None = None
     training: AdvisedTraining = AdvisedTraining()
     not_tried: tuple[str, ...] = ()
     identity: Mapping[str, Any] | None = None
@@ -134,10 +168,11 @@ class ReportChoices:
 
 
 def write_choices(folder: Path, choices: ReportChoices) -> None:
-    """Write the choices into a folder, from which :func:`read_choices` reads them."""
+    """Write the choices into a folder, from which :func:`read_choices` reads them; their pictures lie there already."""
     data = {"schema": SCHEMA, **asdict(choices)}
     del data["played"]
-    write_json(folder / CHOICES_FILE, data)
+    inside = folder.resolve()
+    write_json(folder / CHOICES_FILE, data, default=lambda path: path.relative_to(inside).as_posix())
 
 
 def read_choices(folder: Path) -> ReportChoices:
@@ -153,9 +188,21 @@ def read_choices(folder: Path) -> ReportChoices:
     with decoding(path, ValueRangeError):
         if (found := data.pop("schema", SCHEMA)) != SCHEMA:
             raise ValueRangeError(f"it has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it")
-        for name in ("eps", "halving_eps", "frames", "film", "seconds"):  # which other releases had
+        for name in ("eps", "halving_eps"):  # which other releases repeated here; the rows have them
             data.pop(name, None)
-        for name in ("seconds", "report", "begins_with", "scale"):
-            data.get("training", {}).pop(name, None)
         choices: ReportChoices = value_of(ReportChoices, data)
+        _place(choices, "film", folder.resolve())
+        for frame in choices.frames:
+            for name in ("true", "shown", "difference"):
+                _place(frame, name, folder.resolve())
         return replace(choices, played=True)
+
+
+def _place(of: ReportChoices | AttackedFrame, name: str, folder: Path) -> None:
+    """Make the name of a file a path; only one that lies inside the folder is ever read."""
+    if (given := getattr(of, name)) is None:
+        return
+    path = (folder / given).resolve()
+    if not path.is_relative_to(folder):
+        raise ValueRangeError(f"{name} must be the name of a file in {folder}, got {given!r:.80}")
+    set_fields(of, **{name: path})

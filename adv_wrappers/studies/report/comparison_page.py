@@ -18,9 +18,12 @@ from adv_wrappers.environments.environment import MakeEnv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.confidence_intervals import MeanWithInterval, caveat, footnotes, paired_difference, summary
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.studies.report.agent_article import line_of, mean_limits
+from adv_wrappers.studies.report.agent_article import line_of, mean_limits, protocol_of
 from adv_wrappers.studies.report.article import (
     Article,
+    Details,
+    Facts,
+    Listing,
     Paragraph,
     Part,
     Section,
@@ -115,23 +118,29 @@ def _pair(a: StoredReports, b: StoredReports) -> Agents:
     pairs = [(one, other) for one in firsts for other in seconds if not _differences(one, other)]
     if len(pairs) == 1:
         return pairs[0]
-    names = ", ".join(dict.fromkeys(f"{x.victim} ({x.episodes})" for pair in pairs for x in pair))
-    why = f"hold several reports that could be compared, of {names}"
-    if not pairs:
-        why = f"cannot be compared: {'; '.join(_differences(a.agents[0], b.agents[0]))}"
-    raise ValueRangeError(f"{a.path} and {b.path} {why}")
+    if pairs:
+        names = ", ".join(dict.fromkeys(f"{x.victim} ({x.episodes})" for pair in pairs for x in pair))
+        raise ValueRangeError(f"{a.path} and {b.path} hold several reports that could be compared, of {names}")
+    why = _differences(a.agents[0], b.agents[0])
+    raise ValueRangeError(f"{a.path} and {b.path} cannot be compared: {'; '.join(why)}")
 
 
 def _differences(a: AgentSections, b: AgentSections) -> list[str]:
     """What keeps two reports from being compared."""
-    counts = [f"{one.report.episodes} episodes of seed {one.report.seed}" for one in (a, b)]
-    differ = {
-        f"they are of the environments {json.dumps(a.report.env)} and {json.dumps(b.report.env)}":
-            a.report.env != b.report.env,
-        f"they played different episodes, {counts[0]} and {counts[1]}": not _common_episodes(a, b),
-        "one rounds integer observations, the other does not": a.report.quantize != b.report.quantize,
-    }  # fmt: skip
-    return [why for why, differs in differ.items() if differs]
+    found = []
+    if a.report.env != b.report.env:
+        found.append(f"they are of the environments {_made(a)} and {_made(b)}")
+    if not _common_episodes(a, b):
+        counts = [f"{one.report.episodes} episodes of seed {one.report.seed}" for one in (a, b)]
+        found.append(f"they played different episodes, {counts[0]} and {counts[1]}")
+    if a.report.quantize != b.report.quantize:
+        found.append("one rounds integer observations, the other does not")
+    return found
+
+
+def _made(agent: AgentSections) -> str:
+    more = {key: value for key, value in agent.report.env.items() if key != "id" and value}
+    return agent.environment + (f" {json.dumps(more)}" if more else "")
 
 
 def _common_episodes(a: AgentSections, b: AgentSections) -> int:
@@ -170,20 +179,22 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
             f"an attack could be compared"
         )
     # both with the same rows in the same order, so that they are sorted alike
-    rows = [tuple(row.row for row in side) for side in zip(*pairs, strict=True)]
-    both = [sorted_report(replace(agent.report, threats=one)) for agent, one in zip(agents, rows, strict=True)]
-    strongest = [one.sweeps[0].strongest if one.sweeps else {} for one in both]
+    strongest = list[Mapping[float, AttackRow]]()
+    for agent, rows in zip(agents, zip(*pairs, strict=True), strict=True):
+        both = sorted_report(replace(agent.report, threats=tuple(row.row for row in rows)))
+        strongest.append(both.sweeps[0].strongest if both.sweeps else {})
     by_eps = {eps: (row, strongest[1][eps]) for eps, row in strongest[0].items() if eps in strongest[1]}
-    changes = [_difference(*pair) for pair in pairs]
-    sides, alone = [change.side for change in changes[1:]], [str(len(agent.rows) - len(pairs)) for agent in agents]
-    if len({agent.choices.scale for agent in agents} - {None}) > 1:
-        notes = [*notes, "An eps is a share of each agent's own ranges, which differ."]
+    sides = [_difference(*pair).side for pair in pairs[1:]]
+    scales = {agent.choices.scale for agent in agents} - {None}
+    own_units = ["An eps is a share of each agent's own ranges, which differ."] if len(scales) > 1 else []
     sections: dict[tuple[str, str], list[Part]] = {
         ("sweep", "Return over eps"): _sweep(by_eps, labels),
-        ("difference", "Difference under each attack"): _table(pairs, changes, labels),
+        ("difference", "Difference under each attack"): _table(pairs, labels),
+        ("only", "Not compared"): _only(agents, labels, {id(row) for pair in pairs for row in pair}),
+        ("protocol", "Protocol"): [_protocol(agents, labels)],
     }
     means = [TableLine(label, [row.returned]) for label, row in zip(labels, pairs[0], strict=True)]
-    means.append(TableLine("difference", [changes[0]]))
+    means.append(TableLine("difference", [_difference(*pairs[0])]))
     return Article(
         "both",
         "Comparison of two robustness reports",
@@ -192,12 +203,12 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
         f"{_under_attack(first, by_eps, labels)}Without an attack the means are {_kept(*pairs[0], labels)}.",
         Table("Without an attack", "agent", [Column("without an attack")], means),
         {
-            "Attacks of both, of either alone": f"{len(pairs) - 1}, {' and '.join(alone)}",
+            "Attacks of both": str(len(pairs) - 1),
             f"{labels[1]} better, worse, not told apart": ", ".join(str(sides.count(side)) for side in (1, -1, 0)),
             "Episodes, the same of both": str(first.report.episodes),
         },
         [Section(*named, parts) for named, parts in sections.items() if parts],
-        notes=notes,
+        notes=[*notes, *own_units],
     )
 
 
@@ -207,14 +218,18 @@ def _difference(one: AttackRow, other: AttackRow) -> MeanWithInterval:
 
 
 def _under_attack(first: AgentSections, by_eps: Mapping[float, tuple[AttackRow, AttackRow]], labels: Labels) -> str:
-    """What either keeps at the eps of the first one's verdict, or the nearest of both; "" without any."""
-    common, (said, _) = [eps for eps in by_eps if eps], headline(first) or (None, None)
-    if not common or not said:
+    """What either keeps at the eps of the first one's advice, or the nearest; else where they differ most; or ""."""
+    common = {eps: _difference(*rows) for eps, rows in by_eps.items() if eps}
+    if not common:
         return ""
-    eps = min(common, key=lambda eps: abs(math.log(eps / said)))
-    nearest = "" if eps == said else f"the nearest to {eps_text(said)}, "
-    kept = _kept(*by_eps[eps], labels)
-    return f"At eps {eps_text(eps)}, {nearest}that of the verdict on {labels[0]}, the strongest attack leaves {kept}. "
+    advised = (headline(first) or (None,))[0] if first.choices.played else None
+    if advised is None:
+        eps, why = max(common, key=lambda eps: (common[eps].side != 0, abs(common[eps].mean))), "where they differ most"
+    else:
+        eps = min(common, key=lambda eps: abs(math.log(eps / advised)))
+        nearest = "" if eps == advised else f"the nearest to {eps_text(advised)}, "
+        why = f"{nearest}that of the advice on {labels[0]}"
+    return f"At eps {eps_text(eps)}, {why}, the strongest attack leaves {_kept(*by_eps[eps], labels)}. "
 
 
 def _kept(one: AttackRow, other: AttackRow, labels: Labels) -> str:
@@ -234,33 +249,37 @@ def _sweep(by_eps: Mapping[float, tuple[AttackRow, AttackRow]], labels: Labels) 
     """Return over the radius of two agents under the strongest of the same attacks, with intervals."""
     if len(by_eps) < 3:
         return []
-    legend: list[tuple[Tone, str]] = [("other", labels[0]), ("certified", labels[1])]
-    rows = zip(*by_eps.values(), strict=True)
-    lines = [line_of(label, zip(by_eps, side, strict=True), tone)
-             for (tone, label), side in zip(legend, rows, strict=True)]  # fmt: skip
-    limits = mean_limits([row for pair in by_eps.values() for row in pair], by_eps[0.0][0])
+    tones: tuple[Tone, Tone] = ("other", "certified")
+    lines = [
+        line_of(labels[side], [(eps, pair[side]) for eps, pair in by_eps.items()], tone, bold=True)
+        for side, tone in enumerate(tones)
+    ]
+    rows = [row for pair in by_eps.values() for row in pair]
+    legend = [*zip(tones, labels, strict=True)]
+    chart = LineChart("eps", "mean return under the strongest attack", lines, mean_limits(rows, rows[0]), legend)
     lead = "What the strongest of the attacks that both were played under leaves of the return."
-    chart = LineChart("eps", "mean return under the strongest attack", lines, limits, legend)
     return [Paragraph(lead, "lead"), chart]
 
 
-def _table(
-    pairs: Sequence[tuple[AttackRow, AttackRow]], changes: Sequence[MeanWithInterval], labels: Labels
-) -> list[Part]:
+def _table(pairs: Sequence[tuple[AttackRow, AttackRow]], labels: Labels) -> list[Part]:
     """All rows of both, those of which the second keeps least first."""
+    changes = [_difference(*pair) for pair in pairs]
+    order = sorted(zip(pairs, changes, strict=True), key=lambda one: one[1].mean)
     lines = [
         TableLine(one.label, [change, one.returned, other.returned], "", change, _TONES[change.side])
-        for change, (one, other) in sorted(zip(changes, pairs, strict=True), key=lambda line: line[0].mean)
+        for (one, other), change in order
     ]
     # the marks of differences are those of paired episodes, which may be alike where neither run's are
     marked: list[Mapping[str, Any]] = [row.row for pair in pairs for row in pair]
-    marked += [{"episodes": pairs[0][0].row.episodes, "caveat": change.caveat} for change in changes]
+    marked += [
+        {"episodes": pair[0].row.episodes, "caveat": change.caveat} for pair, change in zip(pairs, changes, strict=True)
+    ]
     table = Table(
         "Difference under each attack", "attack",
         [Column("difference", "signed"), Column(labels[0], less=True), Column(labels[1], less=True)],
         lines, limits_of([0.0, *(end for one in changes for end in (one.mean, one.low, one.high))]), 0.0,
-        legend=[("certified", f"{labels[1]} is better"), ("attack", f"{labels[0]} is better"),
-                ("other", "not told apart")],
+        legend=[(_TONES[side], words) for side, words in
+                ((1, f"{labels[1]} is better"), (-1, f"{labels[0]} is better"), (0, "not told apart"))],
         notes=[f"{note}." for note in footnotes(marked)], sortable=True,
     )  # fmt: skip
     lead = (
@@ -268,3 +287,24 @@ def _table(
         "the episodes do not tell them apart."
     )
     return [Paragraph(lead, "lead"), table]
+
+
+def _only(agents: Agents, labels: Labels, compared: set[int]) -> list[Part]:
+    """The attacks that one of them alone has."""
+    parts = list[Part]()
+    for label, agent in zip(labels, agents, strict=True):
+        if names := [(row.label, "") for row in agent.attacked if id(row) not in compared]:
+            parts.append(Details(f"{len(names)} of {label} alone", Listing(names)))
+    lead = "Attacks that one of the two was not played under, or under another budget, scale or training."
+    return [Paragraph(lead, "lead"), *parts] if parts else []
+
+
+def _protocol(agents: Agents, labels: Labels) -> Facts:
+    """How the figures of both came about; by name one text, or one of each."""
+    one, other = (protocol_of(agent) for agent in agents)
+    return Facts({
+        name: [one[name]]
+        if one.get(name) == other.get(name)
+        else [f"{label}: {own.get(name) or 'nothing'}" for label, own in zip(labels, (one, other), strict=True)]
+        for name in {**one, **other}
+    })  # fmt: skip

@@ -81,9 +81,7 @@ class EpsSweep:
         smaller = [eps for eps in self.ladder if eps < min(known)]
         if larger and not self._is_broken([*known.values()]):
             return larger[0]
-        least = known[min(known)]
-        harmless = least.row.action_change == 0 or not least.takes(NO_LOSS)
-        if smaller and (not harmless if all else below is None):
+        if smaller and (not self.loses_nothing(known[min(known)]) if all else below is None):
             return smaller[-1]
         # nothing is lost where the return is 0, or the least, without an attack
         if all or above is None or half >= self.clean:
@@ -98,6 +96,10 @@ class EpsSweep:
             return None if eps in (below, above) or eps < 1 else eps
         return max(float(f"{eps:.3g}"), self._least)
 
+    def loses_nothing(self, trial: Trial) -> bool:
+        """Whether a row is as good as the clean one."""
+        return trial.row.action_change == 0 or not trial.takes(NO_LOSS)
+
     def _is_broken(self, trials: Sequence[Trial]) -> bool:
         """Whether half is lost, and of negative returns no more at the largest eps than at the one before it."""
         if not trials[-1].takes(0.5):
@@ -108,12 +110,11 @@ class EpsSweep:
 
 def bracket(strongest: Mapping[float, Trial], half: float) -> tuple[float | None, float | None]:
     """The largest eps that leaves more than half, and the least that does not; None where there is none."""
-    below = None
-    for eps, trial in strongest.items():
-        if trial.mean <= half:
-            return below, eps
-        below = eps
-    return below, None
+    above = next((eps for eps, trial in strongest.items() if trial.mean <= half), None)
+    below = max(
+        (eps for eps, trial in strongest.items() if trial.mean > half and (above is None or eps < above)), default=None
+    )
+    return below, above
 
 
 def broken_eps(clean: float, strongest: Mapping[float, Trial]) -> float | None:

@@ -80,16 +80,22 @@ def play_missing_rows(
         what could not be and why, and what there was no time for.
     """
     deadline, units = Deadline(60 * minutes), agents[0].choices.scale
+    tell = progress or (lambda what, done, of: None)
+    players = list[TrialPlayer]()
     try:
-        players = [_player(agent, deadline, folder / name, trust, make)
-                   for agent, name in zip(agents, ("first", "second"), strict=True)]  # fmt: skip
+        for agent, name in zip(agents, ("first", "second"), strict=True):
+            about, victim = agent.report, _victim(agent, trust)
+            episodes = Episodes(about.episodes, about.seed, about.num_envs, quantize=about.quantize is not False)
+            environment = _environment(agent, victim, trust, make)
+            players.append(TrialPlayer(victim, environment, episodes, deadline, folder / name))
         attacks = _attacks(agents, [player.victim for player in players])
     except (AdvWrappersError, ImportError, OSError) as error:
         return agents, [f"What only one of them was played under cannot be played on the other: {error}."]
 
     # each on the agent that lacks it, as far as there is time
     missing = [(attack, side) for attack in attacks if attack.layers for side in (0, 1) if not attack.rows[side]]
-    reasons, played = {one.name: one.why_not for one in attacks if one.why_not and None in one.rows}, 0
+    late, reasons = list[float](), {one.name: one.why_not for one in attacks if one.why_not and None in one.rows}
+    played = 0
     with closing(players[0]), closing(players[1]):
         for done, (attack, side) in enumerate(missing, 1):
             player = players[side]
@@ -103,13 +109,12 @@ def play_missing_rows(
                 attack.rows[side] = player.play(attack.layers, label=attack.name).row
                 played += 1
             except OutOfTime:
-                pass
+                late.append(player.left_out[-1].seconds)
             except AdvWrappersError as error:
                 reasons[attack.name] = str(error)
-            if progress is not None:
-                progress("attacks of one report alone", done, len(missing))
+            tell("attacks of one report alone", done, len(missing))
 
-    notes, late = list[str](), [one.seconds for player in players for one in player.left_out]
+    notes = list[str]()
     if played:
         count = counted(played, "row")
         notes.append(f"Played on the agent that lacked it, with eps in the units of the first report: {count}.")
@@ -129,29 +134,28 @@ def play_missing_rows(
     return (both[0], both[1]), notes
 
 
-def _player(agent: AgentSections, deadline: Deadline, folder: Path, trust: bool, make: MakeEnv | None) -> TrialPlayer:
-    """Plays more rows of a report.
-
-    Raises:
-        VictimError: for an agent that cannot be loaded again, or is another one now, and for an environment that
-            another function made.
-    """
-    about, words = agent.report, words_of_agent(agent) or []
-    if not (ref := about.victim.get("ref")):
+def _victim(agent: AgentSections, trust: bool) -> Victim:
+    """The agent of a report, loaded again; raises :class:`VictimError` unless it is the same."""
+    about, words = agent.report.victim, words_of_agent(agent) or []
+    if not about.get("ref"):
         raise VictimError(f"{agent.victim} has no reference to load it by")
-    victim = load_victim(ref, trust=trust, stats=option_of(words, "--stats"), select=about.victim.get("select"))
-    if victim.fingerprint() != about.victim.get("fingerprint"):
-        raise VictimError(f"{ref} holds other weights than those that the report was played with")
-    env, kwargs = about.env, dict(about.env.get("kwargs") or {})
+    found = load_victim(str(about["ref"]), trust=trust, stats=option_of(words, "--stats"), select=about.get("select"))
+    if found.fingerprint() != about.get("fingerprint"):
+        raise VictimError(f"{about['ref']} holds other weights than those that the report was played with")
+    return found
+
+
+def _environment(agent: AgentSections, victim: Victim, trust: bool, make: MakeEnv | None) -> Environment:
+    """The environment of a report, made again; raises :class:`VictimError` where another function would make it."""
+    env = agent.report.env
+    kwargs = dict(env.get("kwargs") or {})
     if make is None and "make" not in env:
-        environment = Environment.of_file(agent.environment, kwargs, "a report", trust)
-    else:
-        environment = Environment(agent.environment, kwargs, make)
-        if make is None or json_value(environment.described) != env:
-            by = env.get("make") or "gymnasium.make"
-            raise VictimError(f"the environment {agent.environment} is made by {by}: give that as --make")
-    episodes = Episodes(about.episodes, about.seed, about.num_envs, quantize=about.quantize is not False)
-    return TrialPlayer(victim, environment.for_victim(victim), episodes, deadline, folder)
+        return Environment.of_file(agent.environment, kwargs, "a report", trust).for_victim(victim)
+    made = Environment(agent.environment, kwargs, make)
+    if make is None or json_value(made.described) != env:
+        by = env.get("make") or "gymnasium.make"
+        raise VictimError(f"the environment {agent.environment} is made by {by}: give that as --make")
+    return made.for_victim(victim)
 
 
 def _attacks(agents: Agents, victims: Sequence[Victim]) -> list[_Attack]:
@@ -178,20 +182,20 @@ def key_of(row: AttackRow, own: Scale) -> tuple[str, Scale]:
 
 def _again(row: AttackRow, own: Scale, units: Scale, victim: Victim) -> tuple[tuple[ThreatModel, ...], str]:
     """The threats of a row in other units, whose victim is open; or why they cannot be played on another agent."""
-    layers, text, why = row.row.layers, row.row.threat, "its text does not say all of it"
-    hows = [layer["how"] for layer in layers if isinstance(layer, Mapping) and isinstance(layer["how"], Mapping)]
-    if {how.get("type") for how in hows} & {"recorded", "learned"} or row.row.transfer or "<recorded>" in text:
+    kinds = {layer["how"].get("type") for layer in row.row.layers
+             if isinstance(layer, Mapping) and isinstance(layer["how"], Mapping)}  # fmt: skip
+    if kinds & {"recorded", "learned"} or row.row.transfer or "<recorded>" in row.row.threat:
         return (), "it was made for its own agent, or aimed at another"
     if row.row.best_of > 1:
         return (), "it is the best of several draws"
     try:
-        made = tuple(as_threat(part) for part in split_stack(without_number(text)))
+        made = tuple(as_threat(part) for part in split_stack(without_number(row.row.threat)))
         again = [json_form(layer) for layer in as_threat_stack([*made], victim).layers]
-        if json.loads(json.dumps(again)) == [*layers]:
-            return tuple(replace(threat, within=_in_units(threat.budget, own, units)) for threat in made), ""
     except AdvWrappersError as error:
-        why = str(error)
-    return (), why
+        return (), str(error)
+    if json.loads(json.dumps(again)) != [*row.row.layers]:
+        return (), "its text does not say all of it"
+    return tuple(replace(threat, within=_in_units(threat.budget, own, units)) for threat in made), ""
 
 
 def _in_units(budget: Any, own: Scale, units: Scale) -> Any:
@@ -199,7 +203,9 @@ def _in_units(budget: Any, own: Scale, units: Scale) -> Any:
     if isinstance(budget, Newest):
         return replace(budget, within=_in_units(budget.within, own, units))
     scale = budget.scale if isinstance(budget, Linf) else None
-    if not (isinstance(scale, tuple) and own and units and own != units and len(scale) == len(own) == len(units)):
+    if not isinstance(scale, tuple) or not own or not units or own == units:
+        return budget
+    if not len(scale) == len(own) == len(units):
         return budget
     made = (x / mine * unit if mine else x for x, mine, unit in zip(scale, own, units, strict=True))
     return Linf(budget.eps, tuple(float(f"{one:.6g}") for one in made))

@@ -32,6 +32,7 @@ _OUTSIDE = 0.025  # share of the observations left out at either end of a range
 _NAMES: dict[str, tuple[str, ...]] = {  # of observations, as Gymnasium's documentation has them
     "CartPole": ("cart position", "cart velocity", "pole angle", "pole angular velocity"),
     "MountainCar": ("position", "velocity"),
+    "MountainCarContinuous": ("position", "velocity"),
     "Pendulum": ("cos(angle)", "sin(angle)", "angular velocity"),
     "Acrobot": (
         "cos(angle 1)", "sin(angle 1)", "cos(angle 2)", "sin(angle 2)", "angular velocity 1", "angular velocity 2",
@@ -51,6 +52,7 @@ class ObservationRanges:
         names: of the features, or of the entries; None for images, whose unit is the grey level or the pixel's own.
         low, high: of every feature, the 2.5% and the 97.5% quantile, float64 ``[n]``; empty without a scale.
         std: of every feature, float64 ``[n]``, likewise.
+        steps: the number of observations.
         seconds: wall clock of a step of one environment without an attack.
         length: the mean length of the episodes.
         image: whether they are images.
@@ -67,6 +69,7 @@ class ObservationRanges:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     std: NDArray[np.float64]
+    steps: int
     seconds: float
     length: float
     image: bool
@@ -151,7 +154,7 @@ def observed_ranges(
                 raise OutOfTime(f"the first episode was not over after {steps} steps of about {each:.2g} s")
             if not whole or steps >= MOST_STEPS or deadline.passed:
                 break
-        clean = each, float(np.mean(lengths))
+        clean = steps, each, float(np.mean(lengths))
         first, *others = [_ranges(env, field, values, clean) for field, values in zip(fields, seen, strict=True)]
     return replace(first, others=tuple(others), unfit=unfit)
 
@@ -189,8 +192,8 @@ def _is_image(field: Field) -> bool:
     return len(field.shape) > 1 and not field.discrete
 
 
-def _ranges(env: AnyEnv, field: Field, seen: Sequence[Array], clean: tuple[float, float]) -> ObservationRanges:
-    """The ranges of one part; ``clean`` are the seconds of a step, and the length of an episode."""
+def _ranges(env: AnyEnv, field: Field, seen: Sequence[Array], clean: tuple[int, float, float]) -> ObservationRanges:
+    """The ranges of one part; ``clean`` are the number of steps, the seconds of one, and the length of an episode."""
     empty, size = np.zeros(0), field.low.size
     names = names_of_features(env, size) if field.at is None else _names_by_keys(field)
     if _is_image(field):
@@ -248,7 +251,8 @@ def _names_by_keys(field: Field) -> tuple[str, ...]:
 
 def names_of_features(env: AnyEnv, count: int) -> tuple[str, ...]:
     """The names of an observation's numbers, where they are known; else ``feature 0`` and so on."""
-    base = (env.spec.id if env.spec else "").partition("-v")[0].removesuffix("Continuous")
+    base = (env.spec.id if env.spec else "").partition("-v")[0]
+    base = base.removesuffix("Continuous") if base.startswith("LunarLander") else base
     found = tuple(feature_names(env) or _NAMES.get(base) or _names_by_joints(env))
     return found if len(found) == count else tuple(f"feature {i}" for i in range(count))
 

@@ -16,7 +16,6 @@ from adv_wrappers.utils.files import write
 PAGE_FILE = "report.html"  # in the folder of a report, beside its rows
 LARGEST_PAGE = 3_000_000  # bytes
 _MOST_AGENTS = 12  # that are shown in full
-_MOST_NAMED = 6  # rows that are not shown
 
 
 def write_page(source: str | Path | Report | Sequence[Report], out: str | Path) -> Path:
@@ -67,11 +66,12 @@ def _page(stored: StoredReports, count: int) -> bytes:
     articles = [article_of(agent, f"a{i}", len(agents) > 1) for i, agent in enumerate(agents[:count])]
     if count < len(agents):
         notes.append(f"The first {count} of {len(agents)} reports are shown in full, the others in the first table.")
-    left_out = [f"{name} (no run without an attack to compare with)" for name in stored.left_out]
-    left_out += [f"{name} ({error})" for name, error in stored.errors.items()]
-    if left_out:
-        more = f" and {len(left_out) - _MOST_NAMED} more" if len(left_out) > _MOST_NAMED else ""
-        notes.append(f"Not shown: {', '.join(left_out[:_MOST_NAMED])}{more}.")
+    errors = [f"{name} ({error})" for name, error in stored.errors.items()]
+    for why, names in (
+        ("there is no run without an attack to compare them with", stored.left_out), ("they failed", errors),
+    ):  # fmt: skip
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        notes += [f"Not shown, since {why}: {', '.join(names[:3])}{more}."] if names else []
     titles = {f"{agent.victim} in {agent.environment}" for agent in agents}
     return render(
         "page.html",

@@ -7,7 +7,7 @@ import json
 import math
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from adv_wrappers.studies.report.choices import ReportChoices, read_choices, wri
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges, observed_ranges
 from adv_wrappers.studies.report.page import PAGE_FILE, page_of
 from adv_wrappers.studies.report.sections import AgentSections, StoredReports, read_reports
-from adv_wrappers.studies.report.trials import TrialPlayer
+from adv_wrappers.studies.report.trials import TrialPlayer, grouped_by_attack
 from adv_wrappers.studies.report.verdict import GREY_LEVELS, Verdict, verdict
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import LOCK, holding, write
@@ -37,7 +37,8 @@ from adv_wrappers.utils.parsing import duration
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
-_RESERVE = 3.0  # seconds kept for the page
+_RESERVE, _PAGES = 3.0, 1.5  # seconds kept for the page, before it is known how long one takes; then times of the last
+_PAGE_EVERY = 20.0  # seconds between two pages of what is known so far
 _RANGES_SHARE = 0.05  # of the time, for the clean episodes that budgets are chosen by
 _FIRST_EPISODE_SHARE = 0.5  # of the time, within which the first episode ends
 _LEAST_CLEAN = 5.0  # seconds for what is played without an attack, should the time be over when it begins
@@ -97,9 +98,10 @@ def report(
     is strongest for its price, a narrow search over whole episodes where states can be saved and attacks of single
     steps, downwards while half of the return is lost; certificates where there are any; changes of images; single
     features; other attacks at the same sizes; parts of an episode, few perturbations; actions; faults; thorough
-    attacks; and searches. A search whose time is over keeps the episodes that it came to, and its row says how many
-    these are. With more time the same order goes further. Rows are kept as they come: the same call, with more minutes,
-    goes on where it ended, and with fewer it keeps what is there. Where episodes take long, a row has fewer of them.
+    attacks; searches; and an adversary that is trained. A search whose time is over keeps the episodes that it came to,
+    and its row says how many these are. With more time the same order goes further. Rows are kept as they come: the
+    same call, with more minutes, goes on where it ended, and with fewer it keeps what is there. Where episodes take
+    long, a row has fewer of them.
 
     Args:
         victim: the agent, or a reference such as ``"sb3:model.zip"``.
@@ -165,14 +167,7 @@ def report(
                 words += ["--env-kwargs", json.dumps(environment.kwargs, default=str)] if environment.kwargs else []
                 given = command or shlex.join([*words, "--out", str(folder)])
                 again = given.replace("{", "{{").replace("}", "}}") + " --minutes {:g}"
-            write_page = partial(_write, agenda, identity, again, limit)
-            try:
-                agenda.play()
-            except BaseException:  # whatever ends it, the page says what is known
-                with contextlib.suppress(AdvWrappersError):
-                    write_page(False)
-                raise
-            return write_page(True)
+            return _play(agenda, partial(_write, agenda, identity, again, limit, began))
     except OutOfTime as over:
         raise ValueRangeError(
             f"{limit:.3g} seconds were over before the agent was played without an attack: {str(over) or why}. Give "
@@ -201,42 +196,71 @@ def _own(stored: StoredReports) -> AgentSections | None:
     return next((one for one in stored.agents if one.choices.played), None)
 
 
-def _write(agenda: Agenda, identity: Mapping[str, Any], again: str, limit: float, finished: bool) -> AgentReport:
+def _play(agenda: Agenda, write: Callable[[str], AgentReport]) -> AgentReport:
+    """Play all, and write the page of what is known from time to time, at the end, and where something ends it."""
+    due = Deadline(0.0)  # of the next page
+
+    def between() -> None:
+        nonlocal due
+        if due.passed:
+            write("the report is still being made")
+            due = Deadline(_PAGE_EVERY)
+
+    try:
+        agenda.play(between)
+    except BaseException:
+        with contextlib.suppress(AdvWrappersError):
+            write("the report was interrupted before")
+        raise
+    return write("")
+
+
+def _write(
+    agenda: Agenda, identity: Mapping[str, Any], again: str, limit: float, began: float, unfinished: str
+) -> AgentReport:
     """Write the rows, what was chosen, and the page.
 
     Args:
         agenda: what was played.
         identity: whose report it is.
         again: the command that plays it again, in so many minutes.
-        limit: the seconds that are given.
-        finished: whether it came to its end.
+        limit, began: the seconds that are given, and when they began.
+        unfinished: why it is not all, or "".
     """
     folder, rows, ranges = agenda.path, agenda.rows, agenda.ranges
     late = limit + 1.5 * sum(one.seconds for one in rows.left_out)
-    why = "the time was over before" if finished else "the report was interrupted before"
-    of_images = GREY_LEVELS if ranges.levels == 255 else "in the unit of a pixel"
+    why, unit = unfinished or "the time was over before", _unit(ranges)
     parts = [part.words for part in ranges.others if part.at not in agenda.told_of]
     reasons = [f"{note[:1].upper()}{note[1:]}." for note in rows.clean.environment_notes.values()]
+    if sizes := agenda.strongest:
+        reasons.append(
+            f"eps goes from {min(sizes):.3g} to {max(sizes):.3g} {unit}, above all around that at which half of the "
+            "return is lost."
+        )
     choices = ReportChoices(
         identity=identity,
         command=again.format(limit / 60),
         minutes=limit / 60,
-        finished=finished,
+        seconds=time.monotonic() - began,
+        finished=not unfinished,
         episodes=rows.episodes.count,
         features=ranges.spreads,
         scale=ranges.scale,
-        unit="" if ranges.choices else of_images if ranges.image else "of the range of each feature",
+        unit=unit,
         at=tuple(map(str, keys_in(ranges.at) or ())),
         reasons=tuple(reasons),
         certificates=tuple(agenda.certificates),
-        untried=tuple(rows.left_out),
+        untried=tuple(grouped_by_attack(rows.left_out)),
         more=again.format(math.ceil(late / 60)) if rows.left_out else "",
+        frames=agenda.frames,
+        film=agenda.film,
         training=agenda.advised,
         not_tried=(*agenda.not_tried, *(f"Nothing was tried on {part}: {why}." for part in parts)),
     )
     write_choices(folder, choices)
-    page, stored = folder / PAGE_FILE, read_reports(folder)
+    writing, page, stored = time.monotonic(), folder / PAGE_FILE, read_reports(folder)
     write(page, page_of(stored, page.name))
+    rows.reserve = _PAGES * (time.monotonic() - writing)
     own = _own(stored)
     assert own is not None  # it has been chosen for
     found = replace(own.report, warnings=rows.report().warnings)  # stored rows do not know an agent without a reference
@@ -264,3 +288,11 @@ def _episodes(ranges: ObservationRanges, limit: float, deadline: Deadline) -> in
         if count * steps * each / 4 <= most:  # several are stepped at once
             return count
     return max(min(counts[-1], int(_CLEAN_SHARE * deadline.left / max(each, 1e-9))), 1)
+
+
+def _unit(ranges: ObservationRanges) -> str:
+    if ranges.choices:
+        return ""
+    if not ranges.image:
+        return "of the range of each feature"
+    return GREY_LEVELS if ranges.levels == 255 else "in the unit of a pixel"

@@ -237,19 +237,18 @@ def _own_report(choices: ReportChoices, reports: Sequence[Report]) -> Report | N
 
 def _stores(path: Path) -> dict[str, Path]:
     """By what their episodes are for, the files of rows that a report is read from."""
-    places = {"": path / ROWS_FILE if path.is_dir() else path}
+    places = {"": path / ROWS_FILE} if path.is_dir() else {"": path}
     if path.is_dir() and not places[""].is_file():
-        places = {words: path / part / ROWS_FILE for part, words in _SUITE_PARTS.items()}
-    found = {words: file for words, file in places.items() if file.is_file()}
-    if not found:
-        where = (
-            f"{path}, which is a folder, holds no" if path.is_dir() else f"there is no folder or file {path}: expected"
-        )
-        raise ValueRangeError(f"{where} {ROWS_FILE}, which evaluate, suite and report write")
-    for file in found.values():
+        parts = {words: path / part / ROWS_FILE for part, words in _SUITE_PARTS.items()}
+        places = {words: file for words, file in parts.items() if file.is_file()}
+        if not places:
+            raise ValueRangeError(f"the folder {path} holds no {ROWS_FILE}, which evaluate, suite and report write")
+    for file in places.values():
+        if not file.is_file():
+            raise ValueRangeError(f"there is no folder or file {file}: expected a folder with {ROWS_FILE}, or a store")
         if file.stat().st_size == 0:
             raise StoreError(f"{file} is empty, and no store of rows")
-    return found
+    return places
 
 
 def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentSections:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment
+from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.confidence_intervals import paired_differences
 from adv_wrappers.evaluation.cost import run_seconds
 from adv_wrappers.evaluation.episodes import Episodes
@@ -105,7 +108,7 @@ class TrialPlayer:
         self.left_out, self.purpose = list[Untried](), ""
         self.reserve, self.clean_until = 0.0, Deadline(None)
         self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there
-        self._stacks = list[ThreatStack]()  # of the rows but the one without an attack
+        self._stacks = [CLEAN_RUN]
         self._rows = dict[int, Row]()
         self._player = Player(on_step=self._check)
         self._seconds = dict[str, float]()  # of a step of one environment, by attack
@@ -121,15 +124,24 @@ class TrialPlayer:
         """The row without an attack."""
         return self._rows[0]
 
-    def evaluator(self, *stacks: ThreatStack) -> Evaluator:
-        """An evaluator of no attack and of some, whose player is this one's, so that environments stay open."""
-        return Evaluator(self.victim, self.environment, [CLEAN_RUN, *stacks], self.episodes, self._player)
+    def evaluator(self, stacks: list[ThreatStack]) -> Evaluator:
+        """An evaluator whose player is this one's, so that environments stay open."""
+        return Evaluator(self.victim, self.environment, stacks, self.episodes, self._player)
 
     def play_clean(self) -> Row:
         """The row without an attack."""
-        with closing(self.evaluator()) as evaluator:
+        with closing(self.evaluator([CLEAN_RUN])) as evaluator:
             self._play(evaluator, self._progress)
         return self.clean
+
+    def fits(self, text: str, budget: Budget | None, at: At = None) -> str | None:
+        """Why an attack cannot be aimed at the agent, or None where it can be."""
+        try:
+            stack = self._stack(text, budget, None, at)
+            with closing(self.evaluator([CLEAN_RUN, stack])):
+                return None
+        except AdvWrappersError as error:
+            return str(error)
 
     def play(
         self,
@@ -157,18 +169,21 @@ class TrialPlayer:
         text = attack if isinstance(attack, str) else label
         stack = replace(self._stack(attack, budget, when, at), episodes=episodes)
         if self.is_over and not self._goes_on:
-            raise self.leave_out(text, self._row_seconds(text, budget))
-        with closing(self.evaluator(stack)) as evaluator:
+            self.leave_out(text, self._row_seconds(text, budget))
+            raise OutOfTime
+        with closing(self.evaluator([CLEAN_RUN, stack])) as evaluator:
             kept = self._goes_on and 1 in kept_rows(evaluator, self.out)
             seconds = self._row_seconds(text, budget, None if kept else evaluator)
             if not kept and not self.has_time_for(seconds):
-                raise self.leave_out(text, seconds)
+                self.leave_out(text, seconds)
+                raise OutOfTime
             try:
                 row = self._play(evaluator, self._progress if kept else self._told)[1]
             except OutOfTime:  # it takes longer than it seemed: another program uses the machine
-                raise self.leave_out(text, seconds) from None
+                self.leave_out(text, seconds)
+                raise
             self._stacks.append(evaluator.stacks[1])
-            self._rows[len(self._stacks)] = row
+            self._rows[len(self._stacks) - 1] = row
         steps = sum(row.lengths)
         if steps >= self._steps.get(text, 0):  # short rows cost more a step than others
             self._steps[text], self._seconds[text] = steps, row.ms_per_step / 1000
@@ -183,23 +198,22 @@ class TrialPlayer:
         """Whether a row that is said to take so long fits into the time that is left."""
         return seconds * ROOM <= self.deadline.left - self.reserve
 
-    def leave_out(self, threat: str, seconds: float) -> OutOfTime:
-        """Note what does not fit, as the error that says so."""
+    def leave_out(self, threat: str, seconds: float) -> None:
+        """Note what does not fit."""
         self.left_out.append(Untried(threat, self.purpose, seconds))
-        return OutOfTime()
 
-    def price(self, attack: str, budget: Budget | None, at: At = None) -> float:
+    def price(self, attack: str, budget: Budget | None) -> float:
         """About how many seconds a row under an attack takes; some of its steps are timed, if there is time for that.
 
         Raises:
             AdvWrappersError: one of its kinds, for an attack that cannot be aimed at the agent.
         """
-        with closing(self.evaluator(self._stack(attack, budget, None, at))) as evaluator:
+        with closing(self.evaluator([CLEAN_RUN, self._stack(attack, budget, None)])) as evaluator:
             return self._row_seconds(attack, budget, evaluator)
 
     def report(self) -> Report:
         """All rows, with the warnings of a report."""
-        with closing(self.evaluator(*self._stacks)) as evaluator:
+        with closing(self.evaluator(self._stacks)) as evaluator:
             return evaluator.report(self._rows)
 
     def close(self) -> None:
@@ -239,14 +253,14 @@ class TrialPlayer:
         Else it takes as long as others of its name; or what has no budget, such as a fault of sensors, little more than
         a row without an attack, and what has one may cost as much as the slowest attack so far.
         """
-        steps, name, known = sum(self.clean.lengths), attack.partition(":")[0], self._seconds
-        if attack not in known and evaluator is not None and not self.is_over:
-            known[attack] = run_seconds(evaluator, 1, self.clean) / steps
-        if attack in known:
-            return known[attack] * steps
-        alike = [each for text, each in known.items() if text.partition(":")[0] == name]
-        slowest = known.values() if budget is not None else ()
-        return float(max(alike or [self.clean.ms_per_step / 1000, *slowest]) * steps)
+        steps, name = sum(self.clean.lengths), attack.partition(":")[0]
+        if attack not in self._seconds and evaluator is not None and not self.is_over:
+            self._seconds[attack] = run_seconds(evaluator, 1, self.clean) / steps
+        if attack in self._seconds:
+            return self._seconds[attack] * steps
+        alike = [each for text, each in self._seconds.items() if text.partition(":")[0] == name]
+        slowest = self._seconds.values() if budget is not None else ()
+        return max(alike or [self.clean.ms_per_step / 1000, *slowest], default=0.0) * steps
 
     def _play(self, evaluator: Evaluator, progress: Progress | None) -> dict[int, Row]:
         """The rows of an evaluator, whose first is that without an attack; those of the folder are not played again."""
@@ -259,3 +273,11 @@ class TrialPlayer:
 def one_feature(budget: Linf, feature: int, scale: tuple[float, ...]) -> Linf:
     """A budget that moves one feature alone."""
     return Linf(budget.eps, tuple(unit if i == feature else 0.0 for i, unit in enumerate(scale)))
+
+
+def grouped_by_attack(left_out: Sequence[Untried]) -> list[Untried]:
+    """What was left out, those of one attack and one purpose as one."""
+    found = defaultdict[tuple[str, str], float](float)
+    for one in left_out:
+        found[one.threat, one.why] += one.seconds
+    return [Untried(*named, seconds) for named, seconds in found.items()]

@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from adv_wrappers.evaluation.confidence_intervals import LEAST_EPISODES, MeanWithInterval
+from adv_wrappers.evaluation.confidence_intervals import LEAST_EPISODES, MeanWithInterval, unseen
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.studies.report.advice import NextStep, adversary, hardening, looking, words_of_agent
+from adv_wrappers.studies.report.advice import NextStep, hardening, own_training, words_of_agent
 from adv_wrappers.studies.report.charts import eps_text
 from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.eps_search import broken_eps
@@ -31,10 +31,9 @@ _HURTS: dict[Kind, str] = {
     "dynamics": "Worst change of body or world",
     "action": "Strongest attack on actions",
 }
-_OWN_TRAINING = NextStep(
-    "Harden the agent in its own training: put PerturbObservation, with such an attack at half of the steps, around "
-    'its environment (the page "While an agent trains" of the documentation)',
-    "",
+_WITHOUT_SIZE = (
+    "Harden the agent in its own training: put PerturbObservation, with such an attack, around its environment "
+    '(the page "While an agent trains" of the documentation)'
 )
 _FEW = 5  # episodes, up to which a verdict says how many it rests on
 _WHOLE = 1e-6  # of the clean return, which rounding may take
@@ -177,6 +176,12 @@ def _worst_feature(agent: AgentSections, most: float | None) -> AttackRow | None
     return _worst([row for row in rows if most is None or (row.eps or 0.0) <= NEAR * most])
 
 
+def _played(agent: AgentSections, eps: float | None) -> str:
+    """The names of the attacks of the sweep at an eps, in brackets; "" without any."""
+    names = dict.fromkeys(_attack_name(row) for row in agent.swept if row.eps == eps)
+    return f" ({', '.join(names)})" if names else ""
+
+
 def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     """What is lost, what else is known, and what it rests on."""
     choices, words, lost = agent.choices, [_finding(agent, eps, row)], row.takes(NO_LOSS)
@@ -187,7 +192,7 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
         words.append(f"It is proved that nothing up to {eps_in_words(proved, choices)} takes anything.")
     elif unharmed is not None and lost:
         where = eps_in_words(unharmed, choices)
-        words.append(f"At {where} nothing played took anything.")
+        words.append(f"At {where} nothing played took anything{_played(agent, unharmed)}.")
     if (lower := _lower_elsewhere(agent, row)) is not None:
         words.append(f"Less is left by {lower.label}: {number_text(lower.mean)}.")
 
@@ -208,22 +213,25 @@ def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     if least is not None and clean <= float(least) + NO_LOSS * abs(clean):
         return f"Without an attack the agent earns {earned}, the least there is: no attack can take anything."
     if not row.takes(NO_LOSS):
+        if agent.swept and all(one.row.action_change == 0 for one in agent.swept):
+            return f"Nothing that was tried changes a single action, up to {size}: the agent earns {earned}."
         what = f"No error up to {size}" if size else "No attack that was tried"
-        return f"{what} takes anything from {earned}."
+        return f"{what} takes anything from {earned}{_played(agent, eps)}."
     what, by = (f"An error of {size}", f" ({_attack_name(row)}{held(row, agent.clean)})") if size else (row.label, "")
     words = f"{what} lowers the mean return from {earned} to {number_text(row.mean)}{by}."
     if size and (one := _worst_feature(agent, eps)) is not None and one.lost >= _ALONE * row.lost:
-        words += f" {_error_alone(agent, one)} alone lowers it to {number_text(one.mean)} ({_attack_name(one)})."
+        alone = f"An error of {_own_unit(agent, one)} in {one.names} alone"
+        words += f" {alone} lowers it to {number_text(one.mean)} ({_attack_name(one)})."
     return words
 
 
-def _error_alone(agent: AgentSections, row: AttackRow) -> str:
-    """An error in one feature, of a size in its own unit where its range is known."""
+def _own_unit(agent: AgentSections, row: AttackRow) -> str:
+    """The size of an error in one feature, in its own unit where its range is known."""
     known, eps, [i] = agent.choices.features or (), row.eps or 0.0, row.features
-    size, one = eps_in_words(eps, agent.choices), known[i] if row.keys == agent.choices.at and i < len(known) else None
-    if one is not None and one.low is not None and one.high is not None:
-        size = f"{eps * (one.high - one.low):.2g} ({100 * eps:.3g}% of its range)"
-    return f"An error of {size} in {row.names}"
+    low, high = (known[i].low, known[i].high) if row.keys == agent.choices.at and i < len(known) else (None, None)
+    if low is None or high is None:
+        return eps_in_words(eps, agent.choices)
+    return f"{eps * (high - low):.2g} ({100 * eps:.3g}% of its range)"
 
 
 def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) -> list[NextStep]:
@@ -234,17 +242,21 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         words = ["adv-wrappers", "report", *(same or ()), "--minutes", "5", "--out", "FOLDER"]
         return [NextStep(what, shlex.join(words))] if same else []
     if found is None or not found[1].takes(NO_LOSS):
-        more = NextStep("Give the report more minutes, and read what it cannot tell", "")
-        return [more, *(adversary(agent, found[0]) if found and found[0] else [])]
+        training = agent.choices.training
+        steps = hardening(agent, training.most or 0.0) if training.begins_with else []
+        return steps or [NextStep("Give the report more minutes, and read what it cannot tell", "")]
     eps, row = found
-    steps = [_OWN_TRAINING]
-    if eps is not None:
-        few = row.row.episodes < min(LEAST_EPISODES, agent.clean.row.episodes)
-        size = "this size" + (f" (as {counted(row.row.episodes, 'episode')} showed)" if few else "")
-        steps = [*(hardening(agent, eps, size) or steps), *looking(agent, row)]
-    if (one := _worst_feature(agent, eps)) is not None:
-        error = f"{_error_alone(agent, one)} alone lowers the mean return to {number_text(one.mean)}"
-        steps.append(NextStep(f"Protect the sensor of {one.names}, or measure it twice. {error}", ""))
+    if eps is None:
+        steps = [NextStep(_WITHOUT_SIZE, "")]
+    else:
+        size = "this size"
+        if row.row.episodes < min(LEAST_EPISODES, agent.clean.row.episodes):
+            size += f" (as {counted(row.row.episodes, 'episode')} showed)"
+        steps = hardening(agent, eps, size) or own_training(agent, eps, row, size)
+    if (one := _worst_feature(agent, found[0])) is not None:
+        takes = f"lowers the mean return to {number_text(one.mean)}"
+        error = f"an error of {_own_unit(agent, one)} in it alone {takes}"
+        steps.append(NextStep(f"Protect the sensor of {one.names}, or measure it twice: {error}", ""))
     return steps
 
 
@@ -255,6 +267,9 @@ def _unknown(agent: AgentSections, found: tuple[float | None, AttackRow] | None)
     no_training = training.why_none if found is not None and found[1].takes(NO_LOSS) else ""
     return (
         f"{beyond} is certified: another attack may take more than those that were tried.",
+        f"Rare events: {unseen(agent.report.episodes)}.",
+        "Attacks choose errors anew at every step, as bad as can be. Sensors, channels, body and world change in the "
+        "sizes alone that are shown. Other players are not tried.",
         *agent.choices.not_tried,
         *([f"No training by train-agent is advised: {no_training}."] if no_training else []),
     )

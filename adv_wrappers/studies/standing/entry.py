@@ -131,6 +131,10 @@ class StandingEntry:
         """The entry as JSON has it."""
         found = {"schema": SCHEMA, **asdict(self)}
         del found["elsewhere"]
+        for row in [*found["attacks"].values(), *([found["clean"]] if found["clean"] else [])]:
+            for name in ("added", "episodes"):  # said where they say something
+                if not row[name]:
+                    del row[name]
         return found
 
     @classmethod

@@ -31,14 +31,13 @@ from adv_wrappers.studies.report.advised_training import advised_training
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, write_choices
 from adv_wrappers.studies.report.observation_ranges import observed_ranges
 from adv_wrappers.studies.report.trials import ROOM, TrialPlayer
-from adv_wrappers.studies.run_time import attack_costs, timed_search
+from adv_wrappers.studies.run_time import attack_costs, search_step, timed_search
 from adv_wrappers.studies.standing.budgets import StandingBudget, chosen_budget, fitted_budget
 from adv_wrappers.studies.standing.entry import AttackedMean, CertifiedMean, StandingEntry, is_name, read_entry
 from adv_wrappers.studies.suite.attack_lists import entries_that_apply
 from adv_wrappers.studies.suite.entry import AttackSetting, MadeAttack
 from adv_wrappers.studies.suite.untrained_attacks import beam
 from adv_wrappers.threats.presets import as_threat, parse_perturbation
-from adv_wrappers.training.method import hardened_before, learned_as
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.limits import AboveZero, Minutes, Seed, check_fields, checked
@@ -107,8 +106,9 @@ def add_submission(
             budget other than the table's, a unit of the agent's own that is too small, and a folder of other weights,
             another environment, budget or seed.
     """
-    deadline, name = Deadline(60 * minutes), given.name
-    setting, entry = open_submission(given, Path(out), deadline.left)
+    deadline = Deadline(60 * minutes)
+    folder, name = Path(out), given.name
+    setting, entry = open_submission(given, folder, deadline.left)
     left_out = entry.left_out
     with closing(_player(setting, deadline)) as player:
         tell(f"{name}: no attack")
@@ -120,7 +120,8 @@ def add_submission(
             tell(f"{name}: {one.name}")
             try:
                 made = _searched(player, setting) if one is beam else one.attack(setting)
-                entry.attacks[one.name] = _figures(player.play(made.threat, label=one.name).row)
+                row = player.play(made.threat, label=one.name).row
+                entry.attacks[one.name] = _figures(row)
                 left_out.pop(one.name, None)
             except OutOfTime:
                 seconds = entry.left_out_seconds[one.name] = player.left_out[-1].seconds
@@ -161,9 +162,11 @@ def _searched(player: TrialPlayer, setting: AttackSetting) -> MadeAttack:
 
     How long it takes is not known before: it shortens the episodes that it searches.
     """
-    each, found = timed_search(setting, sys.maxsize, SEARCHED_SHARE * player.deadline.left)
+    timer, found = timed_search(setting, sys.maxsize, SEARCHED_SHARE * player.deadline.left)
     if found is None:
-        raise player.leave_out(beam.name, each * player.clean.mean_length)
+        seconds = search_step(timer, setting) * player.clean.mean_length
+        player.leave_out(beam.name, seconds)
+        raise OutOfTime
     return found
 
 
@@ -256,10 +259,19 @@ def what_card_says(card: Mapping[str, Any]) -> dict[str, Any]:
     >>> what_card_says({"training": {"algorithm": "ppo", "robust": {"type": "sa"}}})
     {'trained_with': 'ppo, sa', 'training_seconds': None}
     """
-    words, seconds = [learned_as(card).get("algorithm"), *(one.by for one in hardened_before(card))], None
-    with contextlib.suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):
-        seconds = sum(float(one) for one in card["training"]["checkpoints"][-1]["seconds"].values())
-    return {"trained_with": ", ".join(filter(None, words)) or None, "training_seconds": seconds}
+    training = card.get("training")
+    if not isinstance(training, Mapping):
+        return {"trained_with": None, "training_seconds": None}
+    robust, adversary = training.get("robust"), training.get("adversary")
+    actor = adversary.get("actor") if isinstance(adversary, Mapping) else None
+    actor = actor.get("type") if isinstance(actor, Mapping) else actor
+    words = [str(training.get("algorithm") or ""), str(robust.get("type")) if isinstance(robust, Mapping) else ""]
+    words += [f"against {actor}"] if isinstance(actor, str) else []
+    points = training.get("checkpoints")
+    last = points[-1] if isinstance(points, list) and points and isinstance(points[-1], Mapping) else {}
+    seconds = last.get("seconds")
+    total = sum(float(one) for one in seconds.values()) if isinstance(seconds, Mapping) else None
+    return {"trained_with": ", ".join(word for word in words if word) or None, "training_seconds": total}
 
 
 def _figures(row: Row) -> AttackedMean:
@@ -304,21 +316,28 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[At
         )
     licence = _licence(agent.card, given.licence)
     id, own = environment_of(agent.card)
-    # what is given takes the place of what the card names, whose module is not imported without trust
-    named = "" if given.env is not None else id, None if given.env_kwargs is not None else own
-    Environment.of_file(*named, f"the card of {given.victim}", given.trust)
     kwargs = given.env_kwargs if given.env_kwargs is not None else own or None
+    environment = Environment.of_file(
+        "" if given.env is not None else id,
+        None if given.env_kwargs is not None else own,
+        f"the card of {given.victim}",
+        given.trust,
+    )
     environment = Environment(given.env or id, kwargs).for_victim(agent)
     chosen = chosen_budget(environment.name, given.eps, given.scale)
     known = read_entry(folder)
     if known is not None and known.victim["fingerprint"] != agent.fingerprint():
         raise ValueRangeError(f"{folder} holds an agent of other weights: give another name")
-    described, given_budget = json_value(environment.described), json_value([given.eps, given.scale])
-    now = {"environment": described, "given_budget": given_budget, "seed": given.seed}
-    for what, value in now.items() if known is not None else ():  # attacks that were added there would count for these
-        if (before := getattr(known, what)) != value:
-            words = what.replace("given_budget", "eps and scale")
-            raise ValueRangeError(f"{folder} holds rows of {words} {before}, got {value}: give another name")
+    described = json_value(environment.described)
+    given_budget = json_value([given.eps, given.scale])
+    if known is not None:  # attacks that were added there are of its episodes, and would count for these
+        for what, before, now in (
+            ("environment", known.environment, described),
+            ("eps and scale", known.given_budget, given_budget),
+            ("seed", known.seed, given.seed),
+        ):
+            if before != now:
+                raise ValueRangeError(f"{folder} holds rows of {what} {before}, got {now}: give another name")
     setting = _opened(agent, environment, chosen, given.seed, folder, seconds)
     entry = StandingEntry(
         name=given.name,
@@ -370,10 +389,10 @@ def _player(setting: AttackSetting, deadline: Deadline) -> TrialPlayer:
 def _licence(card: Mapping[str, Any], given: str | None) -> str:
     """The licence of a card's weights, or the one that is given where the card names none."""
     own = str(card.get("licence") or "")
-    if not (own or given):
+    if not own and not given:
         raise ValueRangeError(
             "a submission needs the licence of its weights, which its card does not name: give licence="
-        )
+        )  # fmt: skip
     if own and given and own != given:
         raise ValueRangeError(
             f"the card says that the licence of its weights is {own!r:.80}, got licence={given!r:.80}"
@@ -398,28 +417,24 @@ def _certified(setting: AttackSetting, deadline: Deadline) -> tuple[CertifiedMea
 
 def _write(setting: AttackSetting, entry: StandingEntry, player: TrialPlayer) -> None:
     with contextlib.suppress(AdvWrappersError):
-        report = player.report()
-        entry.warnings, entry.versions = list(report.warnings), report.versions
+        entry.warnings, entry.versions = list(player.report().warnings), player.report().versions
     entry.write(player.out)
     write_choices(player.out, _choices(entry, setting))
 
 
 def _choices(entry: StandingEntry, setting: AttackSetting) -> ReportChoices:
     """What the agent's own page has beside its rows: the certificate, and what was not played."""
-    found, seconds, budget = entry.certificate, entry.left_out_seconds, setting.budget
-    assert isinstance(budget, Linf) and entry.clean is not None
-    scale = budget.resolve(setting.victim).scale
-    not_tried = [f"{name} does not apply: {why}" for name, why in entry.left_out.items() if name not in seconds]
-    certificates = list[CertifiedReturn]()
-    if found is None:
-        not_tried.insert(0, f"Nothing is certified: {entry.no_certificate}")
-    else:
-        of = entry.clean.mean, entry.episodes, found.method
-        certificates.append(CertifiedReturn(budget.eps, found.lower, *of))
+    found, seconds = entry.certificate, entry.left_out_seconds
+    clean = None if entry.clean is None else entry.clean.mean
+    not_tried = [] if found is not None else [f"Nothing is certified: {entry.no_certificate}"]
+    not_tried += [f"{name} does not apply: {why}" for name, why in entry.left_out.items() if name not in seconds]
+    budget = setting.budget
+    assert isinstance(budget, Linf)
+    scale, own = budget.resolve(setting.victim).scale, found and (found.lower, clean, entry.episodes, found.method)
     return ReportChoices(
         scale=scale if isinstance(scale, tuple) else None,
         reasons=(f"The budget is that of the standing: {entry.budget}.",),
-        certificates=tuple(certificates),
+        certificates=(CertifiedReturn(budget.eps, *own),) if own else (),
         untried=tuple(Untried(name, "did not fit into the time", spent) for name, spent in seconds.items()),
         training=advised_training(setting.victim),
         not_tried=tuple(not_tried),

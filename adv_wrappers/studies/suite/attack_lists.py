@@ -8,8 +8,7 @@ what needs no gradient of the victim or goes by certified bounds, for victims wh
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from adv_wrappers.daylight.daylight import TRANSFORMS
 from adv_wrappers.errors import ThreatError
@@ -94,15 +93,19 @@ def entries_of(suite: str | Iterable[Entry | str]) -> tuple[Entry, ...]:
                 f"unknown suite {suite!r:.80}; known: {', '.join(SUITES)}; a single attack goes in a list"
             )
         return SUITES[suite]
+    if not isinstance(suite, Iterable):
+        raise ThreatError(f"expected the name of a suite or its entries, got {suite!r:.80}")
     found = list[Entry]()
-    for item in suite if isinstance(suite, Iterable) else [suite]:
+    for item in suite:
         if not isinstance(item, (Entry, str)):
-            raise ThreatError(f"a suite is a name, or entries, their names and texts of threats, got {item!r:.80}")
+            raise ThreatError(f"a suite holds entries, their names and texts of threats, got {item!r:.80}")
         found.append(entry_named(item) if isinstance(item, str) else item)
-    double = [name for name, count in Counter(entry.name for entry in found).items() if count > 1]
-    if double or not found:
-        got = f"{', '.join(double)} twice" if double else "none"
-        raise ThreatError(f"a suite needs at least one entry, and all of different names, got {got}")
+    names = [entry.name for entry in found]
+    double = sorted({name for name in names if names.count(name) > 1})
+    if not names:
+        raise ThreatError("a suite needs at least one entry, got none")
+    if double:
+        raise ThreatError(f"a suite needs entries of different names, got {', '.join(double)} twice")
     return tuple(found)
 
 
@@ -132,23 +135,27 @@ def entries_that_apply(
     return tuple(entry for entry in entries if entry.name not in left_out), left_out
 
 
-def chosen_that_apply(
-    suite: str | Iterable[Entry | str], setting: AttackSetting, attacks: str | Iterable[str] | None = None
+def some_that_apply(
+    suite: str | Iterable[Entry | str], setting: AttackSetting
 ) -> tuple[tuple[Entry, ...], dict[str, str]]:
-    """:func:`entries_that_apply` of those entries of a suite that are chosen by their names; None chooses all.
+    """:func:`entries_that_apply`; raises :class:`ThreatError` where there are none, with the reasons."""
+    entries, reasons = entries_that_apply(suite, setting)
+    if not entries:
+        raise ThreatError("no attack applies: " + "; ".join(f"{one}: {reason}" for one, reason in reasons.items()))
+    return entries, reasons
+
+
+def chosen_entries(entries: Sequence[Entry], names: str | Iterable[str] | None) -> tuple[Entry, ...]:
+    """The entries with these names, in the suite's order; None chooses all.
 
     Raises:
-        ThreatError: for no names, and for unknown ones; where no entry applies, with the reasons.
+        ThreatError: for no names, and for unknown ones.
     """
-    entries = entries_of(suite)
-    if attacks is not None:
-        asked, known = (attacks,) if isinstance(attacks, str) else tuple(attacks), [entry.name for entry in entries]
-        unknown = [name for name in asked if name not in known]
-        if unknown or not asked:
-            got = ", ".join(map(repr, unknown)) or "none"
-            raise ThreatError(f"expected names of attacks out of {', '.join(known)}, got {got}")
-        entries = tuple(entry for entry in entries if entry.name in asked)
-    found, reasons = entries_that_apply(entries, setting)
-    if not found:
-        raise ThreatError("no attack applies: " + "; ".join(f"{one}: {reason}" for one, reason in reasons.items()))
-    return found, reasons
+    if names is None:
+        return tuple(entries)
+    asked, known = (names,) if isinstance(names, str) else tuple(names), [entry.name for entry in entries]
+    unknown = [name for name in asked if name not in known]
+    if unknown or not asked:
+        got = ", ".join(map(repr, unknown)) or "none"
+        raise ThreatError(f"expected names of attacks out of {', '.join(known)}, got {got}")
+    return tuple(entry for entry in entries if entry.name in asked)

@@ -10,16 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.confidence_intervals import caveat, footnotes, mean_interval, summary
 from adv_wrappers.evaluation.report import Report, interval_text, number_text, share_text, victim_name
 from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.rendering.table import Tabular, TextTable, grouped
 from adv_wrappers.utils.files import write_json
+from adv_wrappers.utils.reading import decoding, read_result, value_of
 
 _BY_IMPORTANCE = ("attack", "return", "95% interval", "share", "impact", "changed", "regret", "median")
 _OTHER_BUDGET = "‡"
 _CLOSE = 0.05  # of the return that the strongest attack takes: a lower mean by less would change little
+_WHY_APART = (
+    ". The lowest of several means is low by chance as well, the more so the more returns vary: what the attack leaves "
+    "is its mean on fresh episodes, on which nothing was chosen"
+)
 _DERIVED = ("worst", "chosen", "shares", "worst_per_episode")  # in files for their readers
 
 
@@ -80,6 +86,9 @@ class SuiteReport(Tabular):
         """
         return self.fresh.threats[1]
 
+    def _ties(self) -> tuple[Row, ...]:
+        return () if self.tie_break is None else self.tie_break.threats[1:]
+
     def _returns(self) -> NDArray[np.float64]:
         return np.array([row.returns for row in self.report.threats[1:]], np.float64)
 
@@ -114,9 +123,32 @@ class SuiteReport(Tabular):
             reports["tie_break"] = self.tie_break.to_dict()
         return {**own, "warnings": list(self.warnings), **found, **reports}
 
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> SuiteReport:
+        """Inverse of :meth:`to_dict`; raises :class:`ValueRangeError` for a dictionary of another form."""
+        with decoding("a suite's report", ValueRangeError):
+            found: SuiteReport = value_of(SuiteReport, {key: data[key] for key in data if key not in _DERIVED})
+        for part in (found.report, found.fresh, found.tie_break or found.report):
+            if len(part.threats) < 2 or not all({"returns", "mean_return", "threat"} <= {*row} for row in part.threats):
+                raise ValueRangeError(
+                    "a suite's report holds the clean run and at least one attack, with their returns"
+                )
+        if not {row.threat for row in found._ties()} <= {*found.attacks}:
+            raise ValueRangeError("the further episodes of a suite's report are those of attacks that it has")
+        if found.worst.threat != found.chosen.threat:
+            raise ValueRangeError("the fresh episodes of a suite's report are those of its strongest attack")
+        return found
+
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON: all of it, or nothing."""
         write_json(Path(path), self.to_dict())
+
+    @staticmethod
+    def from_json(path: str | Path) -> SuiteReport:
+        """Read what :meth:`to_json` wrote; raises :class:`ValueRangeError` for a file that is no suite's report."""
+        data = read_result(path)
+        with decoding(path, ValueRangeError):
+            return SuiteReport.from_dict(data)
 
     def table(self) -> TextTable:
         """The table, one row an attack, the strongest marked, and two rows of the worst case; with :meth:`notes`."""
@@ -140,34 +172,40 @@ class SuiteReport(Tabular):
 
     @property
     def verdict(self) -> str:
-        """The worst case, how it was chosen, and its mean on the episodes that chose it, which is low by chance too."""
+        """The worst case, how it was chosen, and why its mean on the episodes that chose it is another."""
         row, chosen, clean = self.worst, self.chosen, self.fresh.threats[0]
-        other, count, tie_break = self.other_budgets.get(row.threat), self.report.episodes, self.tie_break
-        how = f"it is the lowest of {len(self.attacks)} means over the {count} episodes of the table"
-        over = chosen.mean_return
-        if tie_break is not None:
-            further = {tie.threat: tie.returns for tie in tie_break.threats[1:]}
-            over = float(np.mean([*chosen.returns, *further[chosen.threat]]))
-            how = f"{', '.join(further)} were close there, and with {tie_break.episodes} more episodes it is the lowest"
+        other = self.other_budgets.get(row.threat)
+        name = f"{row.threat} ({other})" if other else row.threat
+        count, over = self.report.episodes, number_text(chosen.mean_return)
+        how = f"it is the lowest of {len(self.attacks)} means over the {count} episodes of the table, {over} there"
+        if self.tie_break is not None:
+            further = {tie.threat: tie.returns for tie in self._ties()}
+            over = number_text(float(np.mean([*chosen.returns, *further[chosen.threat]])))
+            how = f"the {count} episodes of the table do not tell {', '.join(further)} apart; with "
+            how += f"{self.tie_break.episodes} more it is the lowest of them, {over} over both"
         return (
-            f"worst case: {row.threat}{f' ({other})' if other else ''} leaves {number_text(row.mean_return)} "
-            f"({interval_text(row)}) of {number_text(clean.mean_return)} over {self.fresh.episodes} fresh episodes, "
-            f"seed {self.fresh.seed}; {how}, {number_text(over)} there"
-            + ", which is low by chance as well"
-            * (len(self.attacks) > 1)
+            f"worst case: {name} leaves {number_text(row.mean_return)} ({interval_text(row)}) of "
+            f"{number_text(clean.mean_return)} over {self.fresh.episodes} fresh episodes, seed {self.fresh.seed}; "
+            f"{how}" + _WHY_APART * (len(self.attacks) > 1)
         )
 
     def notes(self) -> list[str]:
         """Notes to print below the figures: marks, the verdict, the protocol, what was left out; warnings apart."""
         left_out = {name: f"left out: {reason}" for name, reason in self.left_out.items()}
-        notes, settings = footnotes((*self.report.threats, *self.fresh.threats, self.worst_per_episode)), self.settings
-        if self.other_budgets:
-            against = f"not under {settings.get('budget')}" if settings.get("within") else "under several budgets"
-            listed = "; ".join(f"{names} ({text})" for text, names in grouped(self.other_budgets).items())
-            notes.append(f"{_OTHER_BUDGET} {against}, so not comparable: {listed}")
-        per_episode = "worst per episode: the lowest of all attacks, which no attacker can know beforehand"
-        how = (f"{names}: {how}" for how, names in grouped({**self.protocol, **left_out}).items())
-        return [*notes, self.verdict, per_episode, *how]
+        rows = (*self.report.threats, *self.fresh.threats, self.worst_per_episode)
+        return [
+            *footnotes(rows),
+            *self._budget_notes(),
+            self.verdict,
+            "worst per episode: the lowest of all attacks, which no attacker can know beforehand",
+            *(f"{names}: {how}" for how, names in grouped({**self.protocol, **left_out}).items()),
+        ]
+
+    def _budget_notes(self) -> list[str]:
+        """What the mark of another budget means; none where no row has it."""
+        listed = "; ".join(f"{names} ({text})" for text, names in grouped(self.other_budgets).items())
+        against = f"not under {self.settings.get('budget')}" if self.settings.get("within") else "under several budgets"
+        return [f"{_OTHER_BUDGET} {against}, so not comparable: {listed}"] if listed else []
 
     def plot(self, path: str | Path) -> None:
         """Write a figure (see :meth:`adv_wrappers.Report.plot`): one line an attack and one for the worst case."""
@@ -183,12 +221,9 @@ def strongest_of(report: Report, tie_break: Report | None = None) -> Row:
         tie_break: of some of them, on as many other episodes: the lowest mean over both is sought among these.
     """
     returns = {row.threat: row.returns for row in report.threats[1:]}
-    close = (
-        returns
-        if tie_break is None
-        else {row.threat: [*returns[row.threat], *row.returns] for row in tie_break.threats[1:]}
-    )
-    name = min(close, key=lambda name: float(np.mean(close[name])))
+    if tie_break is not None:
+        returns = {row.threat: [*returns[row.threat], *row.returns] for row in tie_break.threats[1:]}
+    name = min(returns, key=lambda name: float(np.mean(returns[name])))
     return next(row for row in report.threats[1:] if row.threat == name)
 
 
@@ -215,4 +250,5 @@ def _figures(row: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _cells(row: Row) -> tuple[str, ...]:
     """All cells of an attack, but for its share."""
-    return (*_figures(row), number_text(row.regret), share_text(row.impact), share_text(row.action_change))
+    shares = (share_text(row.impact), share_text(row.action_change))
+    return (*_figures(row), number_text(row.regret), *shares)

@@ -9,7 +9,8 @@ more, these are played on further ones first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
-from adv_wrappers.studies.suite.attack_lists import LEARNED, chosen_that_apply, entries_of
+from adv_wrappers.studies.suite.attack_lists import LEARNED, chosen_entries, entries_of, some_that_apply
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.studies.suite.report import SuiteReport, close_attacks, strongest_of
 from adv_wrappers.studies.suite.trained_attacks import SARSA
@@ -43,6 +44,8 @@ from adv_wrappers.victims.victim import Victim
 
 # settings that a suite shares with the one in its folder
 _IDENTITY = ("victim", "environment", "within", "seed", "quantize")
+# the names of attacks that are trained, of which a report says where they are no stronger than noise
+_TRAINED = (*LEARNED, SARSA)
 
 
 @checked
@@ -72,6 +75,7 @@ def run_suite(
     dynamics: Dynamics | str | None = None,
     workers: Workers = 1,
     name: str = "own",
+    tell: Callable[[str], None] | None = None,
 ) -> SuiteReport:
     """Attack an agent with every attack of a suite that applies, and report the worst case.
 
@@ -111,6 +115,7 @@ def run_suite(
             :func:`adv_wrappers.train_dynamics` or its reference; None leaves that attack out.
         workers: as for :func:`adv_wrappers.evaluate`.
         name: what the report calls a suite that has no name of ``SUITES``.
+        tell: called, before anything is trained, with a sentence that says what is.
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work;
@@ -145,7 +150,7 @@ def run_suite(
         seed,
         progress=progress,
     )
-    return play_suite(suite, setting, attacks, workers, name)
+    return play_suite(suite, setting, attacks, workers, name, tell)
 
 
 def play_suite(
@@ -154,11 +159,12 @@ def play_suite(
     attacks: str | Iterable[str] | None = None,
     workers: int = 1,
     name: str = "own",
+    tell: Callable[[str], None] | None = None,
 ) -> SuiteReport:
     """:func:`run_suite` with its arguments in a setting: the attacks are made, scored, and the strongest played again.
 
     Args:
-        suite, attacks, workers, name: as for :func:`run_suite`.
+        suite, attacks, workers, name, tell: as for :func:`run_suite`.
         setting: what the attacks are made for; its folder is :func:`~adv_wrappers.utils.files.held` by the caller.
 
     Raises:
@@ -167,43 +173,47 @@ def play_suite(
     whole = entries_of(suite)
     name = suite if isinstance(suite, str) else name
     victim, folder, seed, progress = setting.victim, setting.out, setting.episode_seed, setting.progress
-    entries, reasons = chosen_that_apply(whole, setting, attacks)
+    entries, reasons = some_that_apply(chosen_entries(whole, attacks), setting)
     names = tuple(entry.name for entry in entries)
     left_out = {one.name: reasons.get(one.name, "not asked for") for one in whole if one.name not in names}
     settings = _settings_of(setting, entries)
     _check_folder(folder, settings)
+    if tell is not None and any(entry.trains(setting) for entry in entries):
+        tell(training_note(entries, setting))
     made = dict[str, MadeAttack]()
 
     def evaluate_all(chosen: Sequence[Entry], setting: AttackSetting, on: str) -> Report:
         made.update({entry.name: entry.attack(setting) for entry in chosen if entry.per_episodes})
         names, part = [entry.name for entry in chosen], setting.folder(setting.part)
-        stacks = [CLEAN_RUN, *(as_threat_stack(made[name].threat, victim) for name in names)]
-        opened, told = Evaluator(victim, setting.environment, stacks, setting.scored_episodes), None
-        if progress is not None:  # of an evaluation by the names of the suite
-            known = dict(zip([stack.name for stack in opened.stacks], ("none", *names), strict=True))
-            told = lambda what, done, total: progress(f"scoring {known[what]}{on}", done, total)  # noqa: E731
+        stacks = [as_threat_stack(made[name].threat, victim) for name in names]
+        opened = Evaluator(victim, setting.environment, [CLEAN_RUN, *stacks], setting.scored_episodes)
         with held(part), closing(opened) as evaluator:
+            told = _named_progress(progress, evaluator, names, on)
             return play_missing(evaluator, progress=told, out=part, workers=workers)
 
     made |= {one.name: one.attack(setting) for one in entries if not one.per_episodes}
-    scored, tie_break = evaluate_all(entries, setting, ""), None
-    report, by_name = _named(scored, names), {entry.name: entry for entry in entries}
+    scored = evaluate_all(entries, setting, "")
+    report = _named(scored, names)
+    tie_break = None
     if len(close := close_attacks(report)) > 1:
         further = replace(setting, episode_seed=fresh_seed(seed, 2), part="tie_break")
-        tie_break = _named(evaluate_all([by_name[one] for one in close], further, " on further episodes"), close)
-    strongest = strongest_of(report, tie_break)["threat"]
+        again = evaluate_all([entries[names.index(one)] for one in close], further, " on further episodes")
+        tie_break = _named(again, close)
+    strongest = entries[names.index(strongest_of(report, tie_break)["threat"])]
     later = replace(setting, episode_seed=fresh_seed(seed), part="fresh")
-    fresh = _named(evaluate_all([by_name[strongest]], later, " on fresh episodes"), [strongest])
-    trained = {*LEARNED, SARSA, *(entry.name for entry in entries if entry.trained)}
+    fresh = evaluate_all([strongest], later, " on fresh episodes")
+    others = _other_budgets({one: made[one].threat for one in names}, setting)
+    trained = {*_TRAINED, *(entry.name for entry in entries if entry.trained)}
+    warnings = [*_with_advice(scored, names, trained), *(text for one in names for text in made[one].warnings)]
     done = SuiteReport(
         name,
         settings,
         report,
-        fresh,
+        _named(fresh, [strongest.name]),
         {one: made[one].protocol for one in names},
         left_out,
-        (*_with_advice(scored, names, trained), *(text for one in names for text in made[one].warnings)),
-        _other_budgets({one: made[one].threat for one in names}, setting),
+        tuple(warnings),
+        others,
         tie_break,
     )
     if folder is not None:
@@ -245,15 +255,42 @@ def standard(
     return run_suite("standard", victim, env, within=budget, out=out, **{"train": True, **options})
 
 
+def _named_progress(
+    progress: Progress | None, evaluator: Evaluator, names: Sequence[str], on: str = ""
+) -> Progress | None:
+    """Progress of an evaluation by the names of a suite.
+
+    Args:
+        progress: is told of each run, or None.
+        evaluator: the evaluator.
+        names: of its runs but the clean one.
+        on: says on which episodes, if not on those that are scored.
+    """
+    if progress is None:
+        return None
+    known = dict(zip([stack.name for stack in evaluator.stacks], ("none", *names), strict=True))
+    return lambda what, done, total: progress(f"scoring {known[what]}{on}", done, total)
+
+
+def training_note(entries: Sequence[Entry], setting: AttackSetting) -> str:
+    """One sentence that says what is trained for these entries, and for how long."""
+    trained = [entry.name for entry in entries if entry.trains(setting)]
+    several = [name for name in trained if name != SARSA]
+    parts = [f"{', '.join(several)}: about {setting.steps:,} steps each"] if several else []
+    parts += [f"{SARSA}: {len(setting.critics)} critics"] if SARSA in trained else []
+    return f"trains {'; '.join(parts)}; --no-train (train=False) leaves them out"
+
+
 def _settings_of(setting: AttackSetting, entries: Sequence[Entry]) -> dict[str, Any]:
     """What a suite is called with, as a JSON file returns it."""
     victim, within, on_actions = setting.victim, setting.budget, setting.action_budget
     names = [entry.name for entry in entries]
+    text = "no budget" if within is None else _budget_text(within, victim)
     settings: dict[str, Any] = {
         "victim": described_victim(victim),
-        "environment": setting.environment.described,
+        "environment": json_value(setting.environment.described),
         "within": None if within is None else within.resolve(victim).to_dict(),
-        "budget": "no budget" if within is None else _budget_text(within, victim),
+        "budget": text,
         "seed": setting.episode_seed,
         "episodes": setting.episodes,
         "steps": setting.steps,
@@ -265,7 +302,7 @@ def _settings_of(setting: AttackSetting, entries: Sequence[Entry]) -> dict[str, 
         "dynamics": None if setting.dynamics is None else setting.dynamics.sha256,
         **({} if on_actions is None else {"action_within": on_actions.to_dict()}),
     }
-    return dict(json_value(settings))
+    return dict(json.loads(json.dumps(settings)))
 
 
 def _budget_text(within: Budget, victim: Victim) -> str:
@@ -277,10 +314,9 @@ def _other_budgets(threats: Mapping[str, ThreatModel], setting: AttackSetting) -
     """By attack that is not under the setting's budget, the one that it is under, in words."""
     victim = setting.victim
     own = None if setting.budget is None else {("observation", setting.budget.resolve(victim))}
-    found = {
-        name: {(layer.on, layer.budget) for layer in threat_layers(one.against(victim))}
-        for name, one in threats.items()
-    }
+    found = dict[str, set[tuple[str, Budget]]]()
+    for name, one in threats.items():
+        found[name] = {(layer.on, layer.budget) for layer in threat_layers(one.against(victim))}
     if own is None and all(budgets == next(iter(found.values())) for budgets in found.values()):
         return {}
 
@@ -289,9 +325,8 @@ def _other_budgets(threats: Mapping[str, ThreatModel], setting: AttackSetting) -
             return "any action" if on == "action" else "any valid observation"
         return f"{on}s within {_budget_text(within, victim)}"
 
-    return {
-        name: " + ".join(sorted(words(*one) for one in budgets)) for name, budgets in found.items() if budgets != own
-    }
+    texts = {name: " + ".join(sorted(words(*one) for one in budgets)) for name, budgets in found.items()}
+    return {name: text for name, text in texts.items() if found[name] != own}
 
 
 def fresh_seed(seed: int, key: int = 1) -> int:
@@ -322,7 +357,7 @@ def _check_folder(folder: Path | None, settings: dict[str, Any]) -> None:
     write_json(about, settings)
 
 
-def _with_advice(report: Report, names: Sequence[str], trained: Collection[str]) -> list[str]:
+def _with_advice(report: Report, names: Sequence[str], trained: Collection[str] = _TRAINED) -> list[str]:
     """The report's warnings, and what to do about trained attacks that are weaker than noise, by their names here.
 
     Args:

@@ -73,16 +73,18 @@ def _why_not_learned(name: str, kind: str, on: On, setting: AttackSetting) -> st
 
 def _learned(name: str, kind: str, on: On, setting: AttackSetting) -> MadeAttack:
     """One training; of PA-AD against continuous actions the stronger of two, since victims differ in its forms."""
-    several = kind == "pa-ad" and isinstance(setting.victim.action_space, spaces.Box)
-    forms, steps, folder, budget = FORMS if several else ("",), setting.steps, setting.folder(name), setting.within(on)
-    returns: list[list[float]] = [[] for _ in forms]  # mean returns at the checkpoints of each training
-    whole = steps * len(forms)
+    steps, several = setting.steps, kind == "pa-ad" and isinstance(setting.victim.action_space, spaces.Box)
+    whats = [f"{name} {form}" for form in FORMS] if several else [name]
+    returns: list[list[float]] = [[] for _ in whats]  # mean returns at the checkpoints of each training
+    folder, budget = setting.folder(name), setting.within(on)
 
     def report(done: int, mean: float) -> None:
-        returns[min(max(done - 1, 0) // steps, len(forms) - 1)].append(mean)  # the second one's steps come after
-        setting.report(name, min(done, whole), whole)
+        i = min(max(done - 1, 0) // steps, len(whats) - 1)  # the second training's steps come after the first's
+        returns[i].append(mean)
+        setting.report(whats[i], min(done - i * steps, steps), steps)
 
-    setting.report(name, 0, whole)
+    for what in whats:
+        setting.report(what, 0, steps)
     train = import_train_adversary()
     learned = train(
         kind,
@@ -97,16 +99,18 @@ def _learned(name: str, kind: str, on: On, setting: AttackSetting) -> MadeAttack
         **{**setting.training, "num_envs": setting.num_envs, "quantize": setting.quantize},
     )
     if folder is not None:  # a training that was resumed reports only what was missing
-        returns = [[float(row["mean_return"]) for row in read_record(folder / form)] for form in forms]
-    setting.report(name, whole, whole)
+        folders = [folder / form for form in FORMS] if several else [folder]
+        returns = [[float(row["mean_return"]) for row in read_record(place)] for place in folders]
+    for what in whats:
+        setting.report(what, steps, steps)
     others = setting.training.get("episodes", inspect.signature(train).parameters["episodes"].default)
+    chosen = f"chosen by mean return over {others} other episodes"
     what, each = ("two trainings (direction and target)", " each") if several else ("one training", "")
     best = min(returns, key=min)
     late = len(best) > 1 and best[-1] < min(best[:-1])
     return MadeAttack(
         ThreatModel(on, learned, budget),
-        f"{what} of {steps} steps{each}, best of {counted(len(returns[0]), 'checkpoint')}{each}, chosen by mean return "
-        f"over {others} other episodes",
+        f"{what} of {steps} steps{each}, best of {counted(len(returns[0]), 'checkpoint')}{each}, {chosen}",
         (f"the best of {len(best)} checkpoints of {name} is its last: train it longer",) if late else (),
     )
 
@@ -208,6 +212,11 @@ robust_sarsa = Entry(SARSA, _why_no_sarsa, _sarsa, trained=trains_critics)
 # a surrogate
 
 
+def _surrogate_attack(setting: AttackSetting) -> str:
+    """The attack that is computed on the surrogate."""
+    return "pgd" if isinstance(setting.victim.action_space, spaces.Discrete) else "max-diff"
+
+
 def _why_no_transfer(setting: AttackSetting) -> str | None:
     if why := setting.no_budget():
         return why
@@ -221,8 +230,7 @@ def _why_no_transfer(setting: AttackSetting) -> str | None:
 def _transfer(setting: AttackSetting) -> MadeAttack:
     """The attack on a surrogate that is trained from queries, as many as there are steps, but at most 20,000."""
     assert setting.budget is not None
-    name = "pgd" if isinstance(setting.victim.action_space, spaces.Discrete) else "max-diff"
-    queries = min(max(setting.steps, LEAST_QUERIES * (_ROUNDS + 1)), _MOST_QUERIES)
+    name, queries = _surrogate_attack(setting), min(max(setting.steps, LEAST_QUERIES * (_ROUNDS + 1)), _MOST_QUERIES)
     folder = setting.folder("transfer")  # more queries are another imitation
     found = imitate(
         setting.victim,

@@ -1,14 +1,19 @@
-"""Which training is advised: one that can begin, and that was not tried."""
+"""Which training is advised: one that can begin, that was not tried, and whose price is measured."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.studies.report.advised_training import advised_training
+from adv_wrappers.core.budgets import Linf
+from adv_wrappers.environments.environment import json_value
+from adv_wrappers.studies.report.advised_training import advised_training, training_step_seconds
+from adv_wrappers.studies.report.choices import ReportChoices, write_choices
+from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.victims.victim import Victim
 from tests.every_case import every_case
 
@@ -40,7 +45,7 @@ def test_a_card_says_what_the_agent_has_behind_it(tmp_path: Path) -> None:
     small = {**SMALL, "env_kwargs": {"max_episode_steps": 20}}
     adv.train_agent("CartPole-v1", robust="wocar", eps=0.1, victim="zoo:cartpole-a2c", out=tmp_path / "a", **small)
     found = advised_training(adv.load_victim(f"card:{tmp_path / 'a'}"))
-    assert (found.by, found.tried, found.most) == ("sa", ("wocar",), None)
+    assert (found.by, found.tried, found.most, found.begins_with) == ("sa", ("wocar",), None, "")
     second = adv.train_agent("CartPole-v1", "pa-ad", 0.1, victim=f"card:{tmp_path / 'a'}", out=tmp_path / "b", **small)
     assert advised_training(second.victim).tried == ("wocar", "pa-ad")
 
@@ -51,6 +56,15 @@ def test_a_card_says_what_the_agent_has_behind_it(tmp_path: Path) -> None:
 def test_a_robust_training_is_known_by_its_loss(name: str, loss: str) -> None:
     agent = with_training(adv.load_victim("zoo:cartpole-dqn"), robust={"type": name, "within": {"eps": 0.1}})
     assert advised_training(agent).tried == (loss,)
+
+
+def test_trainings_beside_the_report_that_began_with_the_agent_count(tmp_path: Path) -> None:
+    agent = adv.load_victim("zoo:cartpole-dqn")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "state.json").write_text("[")
+    adv.train_agent("CartPole-v1", robust="radial", eps=0.1, victim=agent, out=tmp_path / "mine", **SMALL)
+    assert advised_training(agent, beside=tmp_path).by == "sa" and advised_training(agent).by == "radial"
+    assert advised_training(adv.load_victim("zoo:cartpole-ppo"), beside=tmp_path).tried == ()
 
 
 @pytest.mark.parametrize(
@@ -94,11 +108,43 @@ def failed(**more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_after_a_training_that_gave_up_much_the_next_eps_is_smaller() -> None:
-    for clean, most in ((250.0, 0.1), (450.0, None), (600.0, None)):  # of 500; a fifth less is much
-        worse = with_training(adv.load_victim("zoo:cartpole-radial-dqn"), **failed(checkpoints=[{"clean": clean}]))
-        found = advised_training(worse)
-        assert (found.by, found.tried, found.most) == ("sa", ("radial",), most)
+def test_a_worse_agent_is_left_for_the_one_that_it_was_trained_from(tmp_path: Path) -> None:
+    worse = with_training(adv.load_victim("zoo:cartpole-radial-dqn"), **failed())
+    found = advised_training(worse)
+    assert (found.by, found.tried, found.begins_with) == ("sa", ("radial",), "zoo:cartpole-dqn")
+    assert (found.most, found.scale, found.report) == (0.1, (1.0, 2.0, 0.5, 3.0), "")
+    for cost in (400.0, 600.0):  # it gave up less than a fifth, or nothing
+        kept = with_training(worse, **failed(checkpoints=[{"steps": 1, "clean": cost}]))
+        assert not advised_training(kept).begins_with and advised_training(kept).most is None
+    nameless = with_training(worse, **failed(began_with={"ref": None, "clean": 500.0}))
+    assert not advised_training(nameless).begins_with and advised_training(nameless).most == 0.1
+
+
+def test_the_report_of_the_agent_before_is_found_beside(tmp_path: Path) -> None:
+    worse = with_training(adv.load_victim("zoo:cartpole-radial-dqn"), **failed())
+    agent = adv.load_victim("zoo:cartpole-dqn")
+    environment = adv.Environment.of("CartPole-v1", agent)
+    for name, seed, of in (("other", 0, worse), ("later", 7, agent), ("mine", 0, agent)):
+        identity = {"victim": of.described(), "env": json_value(environment.described), "seed": seed}
+        (tmp_path / name).mkdir()
+        write_choices(tmp_path / name, ReportChoices(identity=identity))
+    assert advised_training(worse, environment, tmp_path).report == str(tmp_path / "mine")
+    assert advised_training(worse, environment, tmp_path, seed=7).report == str(tmp_path / "later")
+
+
+@pytest.mark.slow
+def test_trainings_that_failed_beside_the_report_make_the_next_one_smaller(tmp_path: Path) -> None:
+    """So the advice is another where somebody makes the report of the agent before again."""
+    agent = adv.load_victim("zoo:cartpole-dqn")
+    out, short = tmp_path / "mine", {"max_episode_steps": 60}
+    adv.train_agent("CartPole-v1", robust="radial", eps=0.1, victim=agent, out=out, env_kwargs=short, **SMALL)
+    state = json.loads((out / "state.json").read_text())
+    assert state["result"]["began_with"] == {"ref": "zoo:cartpole-dqn", "clean": 60.0}
+    for row in state["record"]:
+        row["clean"] = 20.0
+    (out / "state.json").write_text(json.dumps(state))
+    found = advised_training(agent, beside=tmp_path)
+    assert (found.by, found.most, found.begins_with) == ("sa", 0.05, "")
 
 
 @every_case(
@@ -111,4 +157,14 @@ def test_after_a_training_that_gave_up_much_the_next_eps_is_smaller() -> None:
 )  # fmt: skip
 def test_a_card_of_another_hand_is_only_read(training: Any) -> None:
     found = advised_training(with_training(adv.load_victim("zoo:cartpole-a2c"), **training))
-    assert found.by in ("wocar", "sa") and {*found.tried} <= {"wocar", "radial"}
+    assert found.by in ("wocar", "sa") and {*found.tried} <= {"wocar", "radial"} and not found.begins_with
+
+
+@pytest.mark.parametrize("by", ["max-diff", pytest.param("radial", marks=pytest.mark.slow)])
+def test_a_step_is_timed(by: str) -> None:
+    agent = adv.load_victim("zoo:cartpole-dqn")
+    environment = adv.Environment.of("CartPole-v1", agent)
+    seconds = training_step_seconds(by, agent, environment, Linf(0.1), Deadline(None))
+    assert seconds is not None and seconds > 0
+    assert training_step_seconds(by, agent, environment, Linf(0.1), Deadline(0)) is None
+    assert training_step_seconds(by, agent, adv.Environment.of("Acrobot-v1", None), Linf(0.1), Deadline(None)) is None

@@ -36,13 +36,26 @@ def briefly_evaluated(victim, threat, folder, **given):
 def test_two_agents_are_compared_under_the_attacks_of_both(played, other, tmp_path):
     text = compare_pages(played, other, tmp_path / "both.html").page.read_text(encoding="utf-8")
     assert "<title>zoo:cartpole-dqn and zoo:cartpole-radial-dqn in CartPole-v1" in text
-    assert "that of the verdict on zoo:cartpole-dqn, the strongest attack leaves " in text
+    assert "where they differ most, the strongest attack leaves " in text
     assert "of zoo:cartpole-dqn, which these episodes do not tell apart." in text
     table = text.split('<table class="sortable">')[1].split("</table>")[0]
     assert table.count("<tr") == 1 + 3  # the head, no attack and two of noise
     assert "better, worse, not told apart</dt><dd>0, 0, 2</dd>" in text
-    assert "<dt>Attacks of both, of either alone</dt><dd>2, 14 and 1</dd>" in text
+    assert "14 of zoo:cartpole-dqn alone" in text and "<li>pgd:<wbr>eps=0.2</li>" in text
     assert "https:" not in text and "{{" not in text
+
+
+def test_the_sentence_is_about_the_largest_difference_that_is_told_apart(played, folder, tmp_path):
+    with sqlite3.connect(folder / "rows.db") as connection:
+        row = "json_set(row, '$.returns', json('[100, 101, 102]'), '$.mean_return', 101.0)"
+        connection.execute(f"UPDATE cells SET row = {row} WHERE name = 'fgsm:eps=0.05'")
+        connection.execute("UPDATE runs SET about = json_set(about, '$.victim.ref', 'zoo:weaker')")
+    connection.close()
+    sentence = compare_pages(played, folder, tmp_path / "both.html").sentence
+    (agent,) = read_reports(played).agents
+    left = number_text(agent.strongest[0.05].mean)
+    told = f"At eps 0.05, where they differ most, the strongest attack leaves 101.0 of zoo:weaker and {left} of zoo:"
+    assert sentence.startswith(told) and "a difference of -" in sentence
 
 
 def test_the_comparison_says_what_became_of_the_verdict(played, tmp_path):
@@ -59,7 +72,7 @@ def test_the_comparison_says_what_became_of_the_verdict(played, tmp_path):
     eps, row = headline(agent)
     left = number_text(row.mean)
     assert found.sentence.startswith(
-        f"At eps {eps_text(eps)}, that of the verdict on zoo:cartpole-dqn, the strongest attack leaves "
+        f"At eps {eps_text(eps)}, that of the advice on zoo:cartpole-dqn, the strongest attack leaves "
     )
     kept = f"{left} of zoo:other and {left} of zoo:cartpole-dqn, which these episodes do not tell apart."
     assert kept in found.sentence
@@ -118,7 +131,7 @@ def test_where_a_search_found_the_size_the_nearest_of_both_is_compared(tmp_path)
         adv.evaluate(victim, "CartPole-v1", threats, episodes=2, out=tmp_path / name)
         (tmp_path / name / "choices.json").write_text("{}")
     found = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html")
-    assert found.sentence.startswith("At eps 0.2, the nearest to 0.3, that of the verdict on zoo:cartpole-dqn, the ")
+    assert found.sentence.startswith("At eps 0.2, the nearest to 0.3, that of the advice on zoo:cartpole-dqn, the ")
 
 
 def test_reports_without_a_common_attack_are_an_error(played, tmp_path):

@@ -20,7 +20,7 @@ def trial(eps: float, mean: float, clean: float) -> Trial:
 def sweep_of(clean: float, least: float = 0.0) -> EpsSweep:
     """Of one feature; of an integer where there is a least eps."""
     zero, width = np.zeros(1), np.full(1, 1 / least if least else 1.0)
-    part = ObservationRanges(("x",), zero, width, width, 0.1, 1.0, False, 1.0, grid=bool(least))
+    part = ObservationRanges(("x",), zero, width, width, 1, 0.1, 1.0, False, 1.0, grid=bool(least))
     return EpsSweep(part, clean)
 
 

@@ -8,7 +8,9 @@ import sqlite3
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import adv_wrappers as adv
 from adv_wrappers.errors import OutputError, ValueRangeError
@@ -19,7 +21,7 @@ from adv_wrappers.studies.report import page as page_module
 from adv_wrappers.studies.report.agent_article import article_of, mean_limits
 from adv_wrappers.studies.report.article import GENERATOR
 from adv_wrappers.studies.report.charts import Line, LineChart, Point
-from adv_wrappers.studies.report.page import write_page
+from adv_wrappers.studies.report.page import LARGEST_PAGE, write_page
 from adv_wrappers.studies.report.sections import read_reports, sorted_report
 from tests.every_case import every_case
 
@@ -76,10 +78,10 @@ def test_the_page_is_one_whole_file(html):
     assert "default-src 'none'" in html
 
 
-def test_every_chart_has_a_description(html):
+def test_every_chart_has_a_description_and_numbers(html):
     page = Page(html)
     charts = [found for _, found in page.elements if found.get("role") == "img"]
-    assert len(charts) == sum(tag == "svg" for tag, _ in page.elements) > 0
+    assert len(charts) == html.count("Numbers of this chart") == sum(tag == "svg" for tag, _ in page.elements) > 0
     assert all("Mean return" in chart["aria-label"] for chart in charts)
     for word in ("nan", "inf"):
         assert not re.search(rf'(points|d|style)="[^"]*{word}', html)
@@ -89,15 +91,24 @@ def test_places_of_a_chart():
     """On a logarithmic axis with a place for 0, the ticks of which do not cover each other."""
     points = [Point(x, MeanWithInterval(10.0 - i, 9.0 - i, 11.0 - i, None), "fgsm")
               for i, x in enumerate((0.0, 0.001, 0.01, 0.0101, 0.1))]  # fmt: skip
-    thick = Line("all", points)
-    chart = LineChart("eps", "return", [thick], (0.0, 12.0), ())
+    thick = Line("all", points, bold=True)
+    chart = LineChart("eps", "return", [Line("fgsm", points[2:]), thick], (0.0, 12.0), ())
     assert [chart.x(x) for x in (0.0, 0.1)] == [0.0, 100.0]
     assert chart.x(0.01) == pytest.approx((chart.x(0.001) + 100) / 2)
     assert [chart.y(value) for value in (0.0, 12.0)] == [100.0, 0.0]
-    assert [text for _, text in chart.x_ticks] == ["0", "0.001", "0.01", "0.1"]
-    assert len(chart.y_ticks) == 5
+    assert [text for _, text, _ in chart.x_ticks] == ["0", "0.001", "0.01", "0.1"]
+    assert replace(chart, mark=(0.0101, 7.0, "here")).x_ticks[2][1:] == ("0.0101", False)
+    assert len(chart.y_ticks) == 5 and chart.names == [(chart.y(6.0), "fgsm")]
+    low = replace(chart, lines=[Line(str(i), points) for i in range(3)], limits=(5.9, 12.0))
+    heights = [height for height, _ in low.names]
+    assert heights == sorted(heights) and max(heights) <= 100 and heights[1] - heights[0] >= 5
     assert len(chart.band(thick).split()) == 10
-    assert chart.description.startswith("Return over eps. all: 10 at 0, 9 at 0.001, ")
+    assert (
+        chart.description.startswith("Return over eps. all: 10 at 0, 9 at 0.001, ") and "fgsm" not in chart.description
+    )
+    proved = replace(chart, proved=[(0.01, 2.0)]).numbers
+    assert [column.name for column in proved.columns] == ["all", "fgsm", "certified at least"]
+    assert [len([cell for cell in line.cells if cell is not None]) for line in proved.lines] == [1, 1, 3, 2, 2]
     steps = replace(chart, proved=[(0.001, 3.0), (0.01, 2.0)]).steps.split()
     assert [float(step.partition(",")[2]) for step in steps] == [75.0, 75.0, 83.33, 83.33]
 
@@ -105,11 +116,11 @@ def test_places_of_a_chart():
 def test_a_mean_return_comes_with_its_interval(html, played):
     (agent,) = read_reports(played).agents
     text = " ".join("".join(Page(html).text).replace("\N{MINUS SIGN}", "-").split())
-    row = next(row for row in agent.rows if row.name == "fgsm:eps=0.2")
+    row = next(row for row in agent.rows if row.name == "noise:eps=0.4")
     mean, low, high = (number_text(row.row[name]) for name in ("mean_return", "low", "high"))
     assert f"{mean} {low} to {high}" in text
     hint = f"{mean} ({low} to {high})"
-    assert f"<title>strongest so far, fgsm:eps=0.2: {hint}</title>" in html  # where a pointer rests on its dot
+    assert f"<title>noise:eps=0.4: {hint}</title>" in html  # where a pointer rests on its dot
     assert "too few or too alike for an interval" in text and "95% interval" not in text
 
 
@@ -181,6 +192,7 @@ def test_a_failed_call_leaves_the_old_page(html, tmp_path):
         ({"schema": 1}, "another release"),
         ({"scale": [], "reasons": "why"}, "reasons must be a list, each a text, got 'why'"),
         ({"scale": ["small"]}, "scale must be a finite number, got 'small'"),
+        ({"film": "../../secret.gif"}, "film must be the name of a file in"),
         ({"certificates": [{"eps": 0.1}]}, "missing lower"),
     ],
 )
@@ -191,12 +203,31 @@ def test_choices_of_another_form_are_an_error(folder, tmp_path, choices, expecte
     assert not (tmp_path / "report.html").exists()
 
 
-def test_every_episode_is_a_mark_where_they_are_not_too_many(played, html, monkeypatch):
-    (agent,) = read_reports(played).agents
-    assert html.count("<s style=") == 3 * len(agent.rows)
-    monkeypatch.setattr(agent_article, "_MOST_MARKS", 50)
-    table = next(one for one in article_of(agent, "a0", False).sections if one.key == "attacks").parts[1]
-    assert not any(line.episodes for line in table.lines)
+def noise(path, size):
+    pixels = np.random.default_rng(0).integers(0, 256, (size, size, 3), np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def test_pictures_are_left_out_of_a_page_that_would_be_too_large(folder, tmp_path, monkeypatch):
+    out, small, large = tmp_path / "report.html", folder / "small.png", folder / "large.png"
+    noise(small, 40)
+    noise(large, 900)  # 2.4 MB
+    frame = {"title": "fgsm, step 3", "true": "small.png", "shown": "small.png", "difference": "missing.png"}
+
+    def written(**more):
+        (folder / "choices.json").write_text(json.dumps({"frames": [frame], **more}))
+        write_page(folder, out)
+        assert out.stat().st_size < LARGEST_PAGE
+        return out.read_text(encoding="utf-8")
+
+    assert written(film="small.png").count("data:image/png") == 3
+    without_film = written(film="large.png")
+    assert without_film.count("data:image/png") == 2 and "The film is left out" in without_film
+    bare = written(film="small.png", frames=[{**frame, "true": "large.png"}])
+    assert bare.count("data:image/png") == 1 and "fgsm, step 3 is left out" in bare
+    with small.open("ab") as file:
+        file.truncate(LARGEST_PAGE + 1)  # more than a page by itself
+    assert "The film is left out" in written(film="small.png", frames=[])
 
 
 def test_a_table_that_is_too_long_has_the_lowest_returns(played, tmp_path, monkeypatch):
@@ -204,28 +235,36 @@ def test_a_table_that_is_too_long_has_the_lowest_returns(played, tmp_path, monke
     text = write_page(played, tmp_path / "report.html").read_text(encoding="utf-8")
     table = text.split('<table class="sortable">')[1].split("</table>")[0]
     assert table.count("<tr") == 1 + 4 and "the 4 lowest returns alone" in text
-    monkeypatch.setattr(page_module, "LARGEST_PAGE", 20_000)
+    monkeypatch.setattr(page_module, "LARGEST_PAGE", 50_000)
     with pytest.raises(OutputError, match="too many rows for one page"):
         write_page(played, tmp_path / "report.html")
 
 
-def test_what_was_measured_beside_the_return_has_columns():
-    """Metrics with their intervals, and distances."""
+def test_what_was_measured_beside_the_return_is_a_table(tmp_path):
+    """Metrics with their intervals, and distances; no such section without any."""
     found = adv.evaluate(
         "zoo:cartpole-dqn", "CartPole-v1", ["fgsm:eps=0.2"], episodes=3, metrics=["terminated"], seed=1
     )
     clean, attacked = found.threats
     found = replace(found, threats=(clean, replace(attacked, distances={"ssim": 0.8125, "psnr": None})))
-    table = next(one for one in article_of(sorted_report(found), "a0", False).sections if one.key == "attacks").parts[1]
-    assert [column.name for column in table.columns[6:]] == ["terminated", "ssim"]
-    assert [line.cells[6:] for line in table.lines] == [
-        [str(attacked.metric("terminated")), 0.8125], [str(clean.metric("terminated")), None],
+    sections = {section.key: section for section in article_of(sorted_report(found), "a0", False).sections}
+    _, table = sections["measures"].parts
+    assert [column.name for column in table.columns] == ["mean return", "terminated", "ssim"]
+    assert [line.cells[1:] for line in table.lines] == [
+        [str(clean.metric("terminated")), None], [str(attacked.metric("terminated")), 0.8125],
     ]  # fmt: skip
+    text = write_page(found, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Other measures" in text and str(attacked.metric("terminated")) in text
+    assert "Other measures" not in write_page(
+        replace(found, threats=(replace(clean, metrics={}),)), tmp_path / "report.html"
+    ).read_text(encoding="utf-8")
 
 
-def test_budgets_are_explained(html):
-    """What an eps means where nobody chose it."""
+def test_names_and_budgets_are_explained(html):
+    """What pgd is, and what an eps means where nobody chose it."""
     text = " ".join(" ".join(Page(html).text).split())
+    assert "What the attacks do" in text and "One step of the full radius." in text
+    assert "Mirror the action in the middle of the action space" in text
     assert "every feature may move by eps, in its own unit. How wide each feature ranges is not in these rows" in text
 
 
@@ -239,6 +278,15 @@ def test_a_single_eps_is_no_line(tmp_path):
     assert [[line.name for line in table.lines] for table in tables] == [
         ["fgsm:eps=0.2", "noise:eps=0.2"], ["fgsm:eps=0.3,norm=l2"],
     ]  # fmt: skip
+
+
+def test_every_run_has_one_line_of_episodes(played):
+    """An attack that takes nothing is no stronger than none, and the strongest of its eps is the run without one."""
+    (agent,) = read_reports(played).agents
+    assert agent.strongest[0.05] is agent.clean
+    _, table = next(one for one in article_of(agent, "a0", False).sections if one.key == "episodes").parts
+    names = [line.name for line in table.lines]
+    assert len(names) == len({*names}) == 12 and names[0] == "no attack"
 
 
 def test_one_bad_row_stretches_no_other_chart(played):

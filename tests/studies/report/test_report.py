@@ -19,16 +19,19 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.errors import SpaceError, ValueRangeError, VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation import cost
+from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.studies.report import agenda, eps_search
 from adv_wrappers.studies.report import observation_ranges as ranges_module
 from adv_wrappers.studies.report.advised_training import advised_training
+from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.report import report
-from adv_wrappers.studies.report.trials import TrialPlayer
+from adv_wrappers.studies.report.trials import Trial, TrialPlayer
 from adv_wrappers.utils import deadline
 from adv_wrappers.utils.deadline import OutOfTime
+from tests.evaluation.made_reports import made_row
 from tests.every_case import every_case
 from tests.studies.report.planted import Deaf, Guess, Masked, Narrow, Plain, agent_for, showing, victim
 
@@ -151,7 +154,7 @@ def test_noise_is_first_and_stronger_attacks_move_the_sweep_down(
     strong = next(i for i, name in enumerate(names) if name.startswith("fgsm"))
     alone = next(i for i, name in enumerate(names) if name.endswith(";0"))
     assert strong < alone, "what is strong comes before single features"
-    assert "rests on 5 episodes" in made.verdict.sentence
+    assert "(noise, fgsm)" in made.verdict.sentence and "rests on 5 episodes" in made.verdict.sentence
 
 
 def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
@@ -161,6 +164,7 @@ def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
     now = [0.0]
     monkeypatch.setattr(deadline, "clock", lambda: now[0])
     monkeypatch.setattr(agenda, "_TOGETHER", 1)
+    monkeypatch.setattr(agenda, "training_step_seconds", lambda *_: 0.25)
 
     class Clocked(gym.Wrapper[Any, Any, Any, Any]):
         def step(self, action: Any) -> Any:
@@ -179,7 +183,7 @@ def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
     for row in cut:
         assert row["regret"] == pytest.approx(np.mean(clean["returns"][: row["episodes"]]) - row["mean_return"])
     assert f"on {cut[0]['episodes']} of 4 episodes" in slow.page.read_text()
-    assert now[0] < 70
+    assert now[0] < 70 and slow.choices.training.seconds == 0.25
 
 
 def short_cartpole() -> Any:
@@ -206,8 +210,7 @@ def test_whole_episodes_are_searched_before_weak_attacks(tmp_path: Path, monkeyp
 def test_minutes_count_from_when_the_program_began(tmp_path: Path) -> None:
     made = found(Plain(), Guess, tmp_path / "out", began=time.monotonic() - 600)
     assert [row["threat"] for row in made.report.threats] == ["none"] and made.page.exists()
-    seconds = sum(one.seconds for one in made.choices.untried)  # one command plays all of it
-    assert seconds > 0 and f"minutes={math.ceil(MINUTES + 1.5 * seconds / 60)}, " in made.choices.more
+    assert made.choices.seconds is not None and made.choices.seconds > 600
 
 
 class Loaded(Narrow):
@@ -318,16 +321,18 @@ def test_parts_that_there_was_no_time_for_are_named(tmp_path: Path, monkeypatch:
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_details")
 def test_parts_that_an_unfinished_page_does_not_know_of_yet(tmp_path: Path) -> None:
-    """The page of one that is interrupted is written before every part has had its turn."""
-    space, out = spaces.Dict(image=IMAGE, vector=VECTOR), tmp_path / "out"
+    """Pages are written while a report is made, before every part has had its turn."""
+    space, pages, out = spaces.Dict(image=IMAGE, vector=VECTOR), list[str](), tmp_path / "out"
 
     def interrupt(sentence: str) -> None:
         if sentence == "errors of image alone, from small to large":
+            pages.append((out / "report.html").read_text())
             raise KeyboardInterrupt
 
     given: dict[str, Any] = {"out": out, "episodes": 1}
     with pytest.raises(KeyboardInterrupt):
         report(agent_for(space), lambda: showing(space), MINUTES, tell=interrupt, **given)
+    assert "Nothing was tried on image: the report is still being made." in pages[0]
     assert "Nothing was tried on image: the report was interrupted before." in (out / "report.html").read_text()
     made = report(agent_for(space), lambda: showing(space), MINUTES, tell=None, **given)
     assert not any("image: the" in sentence for sentence in made.verdict.cannot_tell)
@@ -335,13 +340,38 @@ def test_parts_that_an_unfinished_page_does_not_know_of_yet(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("few_details")
 def test_parts_that_no_attack_fits_are_named_with_that_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any) -> float:
-        raise SpaceError("it is an image")
-
-    monkeypatch.setattr(TrialPlayer, "price", refused)
+    monkeypatch.setattr(TrialPlayer, "fits", lambda *_: "it is an image")
     made = report(agent_for(IMAGE), lambda: showing(IMAGE), MINUTES, out=tmp_path / "out", episodes=1, tell=None)
     assert "Nothing was tried on what the agent sees: it is an image" in made.verdict.cannot_tell
     assert not any("the time was over" in sentence for sentence in made.verdict.cannot_tell)
+
+
+def test_no_adversary_is_trained_where_there_is_one_environment_alone() -> None:
+    said = list[str]()
+    sections: Any = SimpleNamespace(focus=0.1, num_envs=1, _note=said.append)
+    agenda.Agenda._train(sections)
+    assert said == ["No adversary is trained: that takes more than one environment at a time."]
+
+
+def test_a_training_ends_with_its_time_between_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step takes a tenth of a second, and the next checkpoint is far away."""
+    pytest.importorskip("stable_baselines3")
+    now = [0.0]
+    monkeypatch.setattr(deadline, "clock", lambda: now[0])
+
+    class Slow(Guess):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            now[0] += 0.1
+            return super().step(action)
+
+    agent = victim(Plain())
+    sections: Any = SimpleNamespace(
+        environment=adv.Environment.of(Slow, agent), victim=agent, rows=SimpleNamespace(episodes=Episodes(1, 0)),
+        path=tmp_path, seed=0, num_envs=2, deadline=deadline.Deadline(6.25),
+    )  # fmt: skip
+    with pytest.raises(OutOfTime):
+        agenda.Agenda._trained(sections, "pa-ad", 10_000, adv.Linf(0.1))
+    assert 5.0 <= now[0] < 20.0
 
 
 class Slow(Guess):
@@ -404,7 +434,7 @@ def test_a_certified_agent(tmp_path: Path) -> None:
     made = report(agent, "CartPole-v1", MINUTES, out=tmp_path / "out", episodes=1)
     assert made.verdict.figure.certified_eps is not None
     assert "proved" in made.verdict.sentence
-    assert made.verdict.sentence.startswith("No error up to ")
+    assert made.verdict.sentence.startswith("Nothing that was tried changes a single action")
     assert not any(step.command for step in made.verdict.next)
 
 
@@ -439,6 +469,51 @@ def test_another_call_with_less_time_keeps_what_was_found(tmp_path: Path, monkey
     assert before == after
     assert json.loads((tmp_path / "out" / "report.json").read_text())["threats"][-1]["threat"] in before
     assert not {one.threat for one in again.choices.untried} & {"max-diff", "noise"}
+
+
+def test_the_first_search_is_as_wide_as_one_batch_of_ascents() -> None:
+    assert [agenda.first_width(actions) for actions in (1, 2, 3, 4, 18)] == [32, 32, 16, 8, 8]
+
+
+def test_one_command_plays_all_that_there_was_no_time_for(plain_report: Callable[[type], Any]) -> None:
+    """The order of a report is fixed: what comes later is played after all before it."""
+    choices = plain_report(Narrow).choices
+    seconds = sum(one.seconds for one in choices.untried)
+    assert seconds > 0 and f"minutes={math.ceil(MINUTES + 1.5 * seconds / 60)}, " in choices.more
+
+
+def test_what_a_users_environment_raises_in_a_training_is_said(tmp_path: Path) -> None:
+    """Its constructor: more instances than there are licences for."""
+    pytest.importorskip("stable_baselines3")
+
+    class Licensed(Guess):
+        made = 0
+
+        def __init__(self) -> None:
+            Licensed.made += 1
+            if Licensed.made > 3:
+                raise RuntimeError("no licence is left")
+            super().__init__()
+
+    agent = victim(Plain())
+    environment = adv.Environment.of(Licensed, agent)
+    clean = made_row("none", [20.0])
+    rows: Any = SimpleNamespace(
+        episodes=Episodes(1, 0), clean=clean, deadline=deadline.Deadline(1e5), close=lambda: None,
+        leave_out=lambda *_: None, reserve=0.0, out=tmp_path,
+    )  # fmt: skip
+    ranges: Any = SimpleNamespace(
+        seconds=0.0, scale=None, image=False, levels=1.0, whole=False, least_eps=0.0, unfit=()
+    )
+    sections = agenda.Agenda(
+        agent, environment, rows, ranges, ReportChoices(),
+        [Trial("noise", 0.1, made_row("noise", [5.0]), clean)], None, lambda _: None,
+    )  # fmt: skip
+    sections._train()
+    [said] = sections.not_tried
+    assert said.startswith(
+        "No adversary (pa-ad) was trained to the end: cannot make 32 environments side by side: no licence is left"
+    )
 
 
 def test_the_folder_of_another_agent_is_left_alone(tmp_path: Path, plain_report: Callable[[type], Any]) -> None:

@@ -261,9 +261,9 @@ def test_a_report_of_anything_can_be_drawn():
     agent = sorted_report(made(*rows))
     stored = StoredReports(Path("rows.db"), (agent,), ("lost:eps=1",), {"broken": "ValueError: no"})
     text = page_of(stored, "report.html").decode()
-    assert "agent abababababab" in text and ">ssim</button>" in text and ">psnr</button>" not in text
+    assert "agent abababababab" in text and ">ssim</th>" in text and ">psnr</th>" not in text
     assert "6 more are in the table of all attacks alone." in text
-    assert "lost:eps=1 (no run without an attack to compare with), broken (ValueError: no)." in text
+    assert "compare them with: lost:eps=1." in text and "they failed: broken (ValueError: no)." in text
     assert "Play it again" not in text, "some of it has no name"
     bare = page_of(StoredReports(Path("rows.db"), (sorted_report(made()),), (), {}), "bare.html").decode()
     assert "No attack was played." in bare

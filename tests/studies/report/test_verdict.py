@@ -17,6 +17,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.studies.report.sections import read_reports, sorted_report
 from adv_wrappers.studies.report.verdict import Verdict, verdict
+from tests.episodes import short_episodes_of
 from tests.studies.report.planted import GUESSES, agent_for, showing
 
 NAMES = ("cart position", "cart velocity", "pole angle", "pole angular velocity")
@@ -100,6 +101,17 @@ def test_a_size_that_little_time_found_is_said_to_be_an_upper_bound(folder: Path
     assert more not in said(folder, untried=[]).sentence
 
 
+def test_a_worse_agent_that_loses_nothing_is_left_all_the_same(folder: Path) -> None:
+    """One that earns next to nothing whatever it is shown is no success."""
+    begins = {"by": "sa", "most": 0.05, "begins_with": "zoo:cartpole-a2c"}
+    said(folder, training=begins)
+    (agent,) = read_reports(folder).agents
+    kept = {name: agent.report.threats[0][name] for name in ("returns", "mean_return")}
+    rows = tuple(replace(row, **kept) for row in agent.report.threats)
+    first, *others = verdict(sorted_report(replace(agent.report, threats=rows), agent.choices)).next
+    assert "--victim zoo:cartpole-a2c" in first.command and len(others) == 1
+
+
 def test_what_may_be_chance_is_not_said_to_hurt(folder: Path) -> None:
     """An interval of what is taken that holds zero says nothing of other episodes; of too few there is none."""
     (agent,) = read_reports(folder).agents
@@ -117,8 +129,20 @@ def test_a_training_of_another_name_is_refused(folder: Path) -> None:
             said(folder, training={name: "raw; rm -r x"})
 
 
-def test_the_sentence_says_how_few_episodes_it_rests_on(folder: Path) -> None:
+def test_the_sentence_says_how_few_episodes_it_rests_on_and_what_was_played(folder: Path) -> None:
     assert said(folder).sentence.endswith(" All of this rests on 3 episodes alone.")
+    with sqlite3.connect(folder / "rows.db") as connection:
+        connection.execute("DELETE FROM cells WHERE name NOT IN ('none', 'fgsm:eps=0.05', 'noise:eps=0.2')")
+    connection.close()
+    assert "(fgsm)" in said(folder).sentence or "(noise)" in said(folder).sentence
+
+
+def test_only_what_was_played_at_an_eps_is_said_to_take_nothing_there(tmp_path: Path) -> None:
+    """An attack of a tenth of the size says nothing of the size that the sentence names."""
+    threats = ["noise:eps=0.01", "fgsm:eps=0.001"]
+    with short_episodes_of(9, "CartPole-v1"):
+        adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=1, out=tmp_path)
+    assert "No error up to eps 0.01 takes anything from 9 (noise)." in said(tmp_path).sentence
 
 
 def test_without_an_attack_there_is_little_to_say(folder: Path) -> None:

@@ -18,7 +18,7 @@ from adv_wrappers.errors import BudgetError, ThreatError, TrustError, ValueRange
 from adv_wrappers.evaluation.cost import Cost, Costs
 from adv_wrappers.studies.report.choices import read_choices
 from adv_wrappers.studies.report.page import write_page
-from adv_wrappers.studies.run_time import is_at_hand
+from adv_wrappers.studies.run_time import is_made
 from adv_wrappers.studies.standing import measure
 from adv_wrappers.studies.standing.entry import read_entries, read_entry
 from adv_wrappers.studies.standing.measure import (
@@ -101,7 +101,7 @@ def test_whole_episodes_are_searched_where_the_environment_can_be_saved(measured
     assert entry.attacks["beam"].mean == min(one.mean for one in entry.attacks.values())
     folder = shutil.copytree(store / "dqn", tmp_path / "dqn")
     setting = open_submission(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT), folder, 6.0)[0]
-    assert is_at_hand(beam, setting) and not is_at_hand(beam, replace(setting, out=tmp_path))
+    assert is_made(beam, setting) and not is_made(beam, replace(setting, out=tmp_path))
 
 
 def test_an_attack_of_ones_own_can_only_lower(measured):
@@ -190,7 +190,7 @@ def test_a_training_record_is_what_says_how_an_agent_was_trained():
         "checkpoints": [{"seconds": {"agent": 60.0, "adversary": 30.0}}],
     }
     said = what_card_says({"training": record})
-    assert said == {"trained_with": "ppo, pa-ad", "training_seconds": 90.0}
+    assert said == {"trained_with": "ppo, against pa-ad", "training_seconds": 90.0}
 
 
 def test_no_folder_of_a_machine_is_told():

@@ -11,7 +11,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, ThreatError
 from adv_wrappers.studies import SUITES, AttackSetting, Entry, entries_that_apply
-from adv_wrappers.studies.suite.attack_lists import LEARNED, NOT_TRAINED, chosen_that_apply, entries_of, entry_named
+from adv_wrappers.studies.suite.attack_lists import LEARNED, NOT_TRAINED, chosen_entries, entries_of, entry_named
 from tests.evaluation.agents import Film, balancing, short, watcher
 from tests.every_case import every_case
 from tests.studies.suite.test_entry import no_reason, noise
@@ -74,9 +74,9 @@ def test_a_suite_of_ones_own():
     [
         ("all", ThreatError, "unknown suite 'all'; known: standard, action"),
         ([], ThreatError, "at least one entry"),
-        (3, ThreatError, "a suite is a name, or entries, their names .* got 3"),
+        (3, ThreatError, "the name of a suite or its entries, got 3"),
         (["noise", "pgd", "noise"], ThreatError, "got noise twice"),
-        ([adv.Noise()], ThreatError, "a suite is a name, or entries, their names and texts"),
+        ([adv.Noise()], ThreatError, "a suite holds entries, their names and texts"),
         (["nois"], ThreatError, "did you mean noise"),
         (["noise:eps=0.1"], BudgetError, "goes beside the attacks, not in them: eps in 'noise:eps=0.1'"),
         (["max-diff:stepz=3"], ThreatError, "not stepz"),
@@ -88,11 +88,10 @@ def test_what_is_no_suite(suite, error, match):
 
 
 def test_chosen_names_keep_the_order_of_the_suite():
-    setting = AttackSetting(balancing(), short, adv.Linf(0.1))
-    entries, _ = chosen_that_apply("standard", setting, ["pgd", "noise"])
-    assert [entry.name for entry in entries] == ["noise", "pgd"]
+    assert [entry.name for entry in chosen_entries(SUITES["standard"], ["pgd", "noise"])] == ["noise", "pgd"]
+    assert chosen_entries(SUITES["action"], None) == SUITES["action"]
     with pytest.raises(ThreatError, match=r"names of attacks out of brightness, .*, got 'pgd'"):
-        chosen_that_apply("daylight", setting, "pgd")
+        chosen_entries(SUITES["daylight"], "pgd")
 
 
 def why_left_out(suite, setting):

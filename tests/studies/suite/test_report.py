@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.confidence_intervals import caveat
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.studies import SuiteReport
 from adv_wrappers.studies.suite.report import close_attacks
 from tests.episodes import short_episodes_of
 from tests.evaluation.made_reports import made_row
+from tests.every_case import every_case
 
 RETURNS = {
     "none": [9.0, 9.0, 9.0, 9.0],
@@ -64,9 +66,14 @@ def test_further_episodes_choose_between_close_attacks(report):
     still, other = with_tie_break(report, [4.0] * 4), with_tie_break(report, [3.0] * 4)
     assert still.chosen["threat"] == "a" and other.chosen["threat"] == "b"  # 18 of 8 episodes against 17 and 12
     assert other.chosen["mean_return"] == 4.5  # in the table
-    assert still.verdict.endswith(
-        "; a, b were close there, and with 4 more episodes it is the lowest, 4.12 there, which is low by chance as well"
-    )
+    text = "the 4 episodes of the table do not tell a, b apart; with 4 more it is the lowest of them, 4.12 over both"
+    assert f"; {text}. The lowest of several means is low by chance" in still.verdict
+    assert SuiteReport.from_dict(json.loads(json.dumps(still.to_dict()))) == still
+    with pytest.raises(ValueRangeError, match="those of its strongest attack"):
+        SuiteReport.from_dict(other.to_dict())
+    strange = replace(still, report=replace(still.report, threats=still.report.threats[:2]))
+    with pytest.raises(ValueRangeError, match="those of attacks that it has"):
+        SuiteReport.from_dict({**still.to_dict(), "report": strange.report.to_dict()})
 
 
 def test_attacks_that_could_take_little_more_are_not_close(report):
@@ -81,14 +88,39 @@ def test_attacks_that_could_take_little_more_are_not_close(report):
     assert close(noisy, 25.0) == ("a",)
 
 
-def test_what_is_written(report, tmp_path):
+def test_round_trip(report, tmp_path):
     report.to_json(tmp_path / "new" / "report.json")
-    data = json.loads((tmp_path / "new" / "report.json").read_text())
-    assert data == json.loads(json.dumps(report.to_dict()))
+    again = SuiteReport.from_json(tmp_path / "new" / "report.json")
+    assert again == report and again.to_dict() == report.to_dict()
+    data = report.to_dict()
     assert data["worst"]["threat"] == data["chosen"]["threat"] == "a" and data["shares"] == report.shares
     assert data["worst"]["mean_return"] == 5.25 and data["chosen"]["mean_return"] == 4.25
     assert data["worst"]["caveat"].startswith("fewer than 10 episodes")
     assert data["worst_per_episode"] == report.worst_per_episode
+
+
+@every_case("text", ["", "[]", "{}", '{"suite": 3}', "3"])
+def test_files_that_are_none(tmp_path, text):
+    (tmp_path / "report.json").write_text(text)
+    with pytest.raises(ValueRangeError, match=r"report\.json"):
+        SuiteReport.from_json(tmp_path / "report.json")
+    with pytest.raises(ValueRangeError, match="nothing"):
+        SuiteReport.from_json(tmp_path / "nothing")
+
+
+def test_a_report_without_an_attack_is_none(report):
+    data = report.to_dict()
+    for part in ("report", "fresh"):
+        short = {**data[part], "threats": data[part]["threats"][:1]}
+        with pytest.raises(ValueRangeError, match="at least one attack"):
+            SuiteReport.from_dict({**data, part: short})
+
+
+def test_a_report_whose_fresh_episodes_are_of_another_attack_is_none(report):
+    data = report.to_dict()
+    data["fresh"]["threats"][1]["threat"] = "b"
+    with pytest.raises(ValueRangeError, match="those of its strongest attack"):
+        SuiteReport.from_dict(data)
 
 
 def test_text(report, tmp_path):
@@ -100,8 +132,9 @@ def test_text(report, tmp_path):
     assert "a, b: one setting, one run" in lines and "c: best of 30" in lines and "d, e: left out: no Q" in lines
     [verdict] = [line for line in lines if line.startswith("worst case: a leaves 5.25 († ")]
     assert verdict.endswith(
-        "over 4 fresh episodes, seed 77; it is the lowest of 3 means over the 4 episodes of the table, 4.25 there, "
-        "which is low by chance as well"
+        "over 4 fresh episodes, seed 77; it is the lowest of 3 means over the 4 episodes of the table, 4.25 there. The "
+        "lowest of several means is low by chance as well, the more so the more returns vary: what the attack leaves "
+        "is its mean on fresh episodes, on which nothing was chosen"
     )
     assert (
         "† no interval of 95% (fewer than 10 episodes): 4 episodes miss an event of 1 in 20 in 81% of the runs" in lines

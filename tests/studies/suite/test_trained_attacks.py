@@ -32,9 +32,14 @@ def short_imitations(monkeypatch):
 
 @pytest.mark.slow
 def test_every_new_entry_is_trained_scored_and_kept(tmp_path, monkeypatch):
+    told = []
     how = {**QUICK, "attacks": ["noise", *NEW], "out": tmp_path}
-    report = run_suite("everything", "zoo:cartpole-dqn", brief, 0.1, **how)
+    report = run_suite("everything", "zoo:cartpole-dqn", brief, 0.1, tell=told.append, **how)
     assert report.attacks == ("noise", *NEW)
+    assert told == [
+        "trains timed-max-diff, transfer, pa-ad-action, induce: about 32 steps each; --no-train (train=False) leaves "
+        "them out"
+    ]
     rows = {row["threat"]: row for row in report.report.threats}
     assert all((rows[name]["linf"] or 0) <= 0.1 + 1e-6 for name in ("timed-max-diff", "transfer"))
     assert report.other_budgets == {"pa-ad-action": "any action", "induce": "any action"}
@@ -52,8 +57,9 @@ def test_every_new_entry_is_trained_scored_and_kept(tmp_path, monkeypatch):
 
 
 def test_continuous_actions(tmp_path):
-    names = ["transfer", "pa-ad-action", "induce"]
-    report = run_suite("everything", toy_victim(), Toy, 0.5, **QUICK, attacks=names)
+    told, names = [], ["transfer", "pa-ad-action", "induce"]
+    report = run_suite("everything", toy_victim(), Toy, 0.5, **QUICK, attacks=names, tell=told.append)
+    assert told == ["trains transfer, pa-ad-action: about 32 steps each; --no-train (train=False) leaves them out"]
     assert report.attacks == ("transfer", "pa-ad-action")
     assert report.protocol["transfer"].startswith("max-diff on one surrogate") and "R2" in report.protocol["transfer"]
     assert report.other_budgets == {"pa-ad-action": "actions within eps=0.5"}

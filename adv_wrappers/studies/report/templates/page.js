@@ -119,7 +119,7 @@
 
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = all("details:not([open])");
+    closed = all("details:not([open]):not(.film)");
     for (const one of closed) one.open = true;
   });
   addEventListener("afterprint", () => { for (const one of closed) one.open = false; });
