@@ -303,9 +303,11 @@ class DistributionFamily(Family):
 
     def sample(self, params: Tensor, key: Tensor) -> Tensor:
         drawn = []
+        # torch.manual_seed also decides what other devices draw next
+        seed_draws = torch.default_generator.manual_seed if params.device.type == "cpu" else torch.manual_seed
         with torch.random.fork_rng(devices=[params.device] if params.device.type == "cuda" else []):
             for row, seed in zip(params, key.tolist(), strict=True):  # draws of a row depend on its key alone
-                torch.manual_seed(seed % 2**63)
+                seed_draws(seed % 2**63)
                 drawn.append(self.policy(row[None]).sample().reshape(1, -1))
         return torch.cat(drawn)
 

@@ -190,8 +190,11 @@ def put_back(root: object) -> Iterator[tuple[list[Owner], dict[Place, Any]]]:
 
 
 def seed_all(seed: int) -> None:
-    """Begin the draws of torch, NumPy and Python anew."""
-    torch.manual_seed(seed)
+    """Begin the draws of torch, NumPy and Python anew; those of CUDA where it is in use."""
+    device = torch.accelerator.current_accelerator()
+    # torch.manual_seed also decides what CUDA draws once it is used, and nobody could put that back
+    unused = device is None or (device.type == "cuda" and not torch.cuda.is_initialized())
+    (torch.default_generator if unused else torch).manual_seed(seed)
     np.random.seed(seed)
     random.seed(seed)
 

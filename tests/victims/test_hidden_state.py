@@ -14,6 +14,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
+from torch.distributions import Beta
 
 import adv_wrappers as adv
 from tests.core.helpers import randn
@@ -301,11 +302,17 @@ def test_what_is_only_kept_for_later_is_no_state():
 
 
 def test_nobody_elses_random_numbers_change():
+    program = _scripted(Lstm)
     torch.manual_seed(3)
     np.random.seed(3)
+    for_cuda = torch.cuda._lazy_seed_tracker.get_calls()  # with what it will be seeded once it is used
     with pytest.warns(UserWarning, match="answers by chance"):
         adv.from_module(lambda x: x[:, :2] + torch.rand(()) + float(np.random.rand()), SEEN, BOX, "mean", live=True)
-    adv.from_module(_scripted(Lstm), SEEN, BOX, "mean")
+    adv.from_module(program, SEEN, BOX, "mean")
+    one = torch.ones(1, 2)
+    beta = adv.from_module(lambda x: Beta(one.expand(len(x), 2), one), SEEN, spaces.Box(0, 1, (2,)), select="sample")
+    assert beta.act_on(X[0], key=torch.arange(3)).shape == (3, 2)
+    assert torch.cuda._lazy_seed_tracker.get_calls() == for_cuda
     after = np.random.rand()
     np.random.seed(3)
     for _ in range(10):
