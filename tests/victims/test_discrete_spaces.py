@@ -174,7 +174,8 @@ def test_an_image_in_a_tuple_beside_a_text():
 
         def forward(self, obs):
             texts, inner = obs
-            return self.head(inner["image"].flatten(1) / 255) + self.embed(inner["n"]) + len(texts[0])
+            lengths = torch.tensor([[len(text)] for text in texts])
+            return self.head(inner["image"].flatten(1) / 255) + self.embed(inner["n"]) + lengths
 
     victim = adv.from_module(Net(), space, spaces.Discrete(2), "logits")
     for make in (Mixed, lambda: SyncVectorEnv([Mixed] * 2)):

@@ -145,7 +145,7 @@ def test_a_module_of_one_size_of_batch_is_refused():
             torch._assert(len(x) == 2, "Guard failed: x.size()[0] == 2")
             return self.net(x)
 
-    with pytest.raises(VictimError, match=r"takes 2 observations at once and not 3.*Guard failed.*dynamic_shapes"):
+    with pytest.raises(VictimError, match=r"takes 2 observations at once and not 1.*Guard failed.*dynamic_shapes"):
         adv.from_module(OfTwo(), SEEN, TWO, "logits")
 
 
