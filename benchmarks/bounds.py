@@ -45,7 +45,7 @@ from adv_wrappers.bounds.branch_and_bound import Decision, decide
 from adv_wrappers.bounds.probabilities import difference_spec
 from adv_wrappers.bounds.rounding_error import rounding
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.victims.action_bounds import ROUNDING_FACTOR, action_bounds, params_network, possible_actions
+from adv_wrappers.victims.certified_actions import ROUNDING_FACTOR, action_bounds, params_network, possible_actions
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
 METHODS = ("interval", "crown", "full-crown", "refined", "bisect")

@@ -22,7 +22,7 @@ from package_map import drawn  # noqa: E402
 import adv_wrappers  # noqa: E402
 from adv_wrappers.cli import main as cli  # noqa: E402
 from adv_wrappers.threats.presets import presets  # noqa: E402
-from adv_wrappers.utils.limits import expected_arguments, expected_fields  # noqa: E402
+from adv_wrappers.utils.validation import expected_arguments, expected_fields  # noqa: E402
 
 GENERATED = HERE / "_generated"
 

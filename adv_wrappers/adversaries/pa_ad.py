@@ -61,7 +61,7 @@ from adv_wrappers.attacks.restarts import search
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.limits import Limits
+from adv_wrappers.utils.validation import Limits
 from adv_wrappers.victims.distributions import softmax
 from adv_wrappers.victims.gradients import need_gradient
 

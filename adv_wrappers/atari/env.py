@@ -30,7 +30,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.gym_make import spec_of
 from adv_wrappers.errors import OrderError, SpaceError, ThreatError, VictimError
 from adv_wrappers.threats.presets import as_threat
-from adv_wrappers.utils.limits import EnvCount, checked
+from adv_wrappers.utils.validation import EnvCount, checked
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.layer import AnyVectorEnv
 from adv_wrappers.wrappers.wrap import wrap

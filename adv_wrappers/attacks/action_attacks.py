@@ -24,7 +24,7 @@ from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturb
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.limits import Positive, Share
+from adv_wrappers.utils.validation import Positive, Share
 
 
 @dataclass(frozen=True)

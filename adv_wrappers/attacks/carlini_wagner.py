@@ -26,7 +26,7 @@ from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import is_integer
-from adv_wrappers.utils.limits import Limits
+from adv_wrappers.utils.validation import Limits
 from adv_wrappers.victims.gradients import need_gradient
 
 

@@ -28,7 +28,7 @@ from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.spaces import CHOICES, Field
 from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import BudgetError, SpaceError, VictimError
-from adv_wrappers.utils.limits import Limits
+from adv_wrappers.utils.validation import Limits
 from adv_wrappers.victims.gradients import Loss
 
 SearchLoss = Literal["margin", "cross-entropy", "divergence", "q"]

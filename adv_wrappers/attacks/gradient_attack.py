@@ -21,7 +21,7 @@ from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.victim_view import VictimView
-from adv_wrappers.utils.limits import Limits
+from adv_wrappers.utils.validation import Limits
 from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
 from adv_wrappers.victims.victim import Victim
 

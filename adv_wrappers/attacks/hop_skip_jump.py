@@ -31,7 +31,7 @@ from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.utils.limits import Limits
+from adv_wrappers.utils.validation import Limits
 from adv_wrappers.victims.victim import Victim
 
 _BISECTIONS, _HALVINGS, _LEAST_PROBES = 6, 3, 4  # of a round; a change that is 64 times as short counts as none

@@ -26,7 +26,7 @@ from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Ste
 from adv_wrappers.attacks.objectives import Temperature, Weights, divergence_of
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.victim_view import VictimView
-from adv_wrappers.utils.limits import Limits
+from adv_wrappers.utils.validation import Limits
 from adv_wrappers.victims.gradients import Gradient, Loss
 
 

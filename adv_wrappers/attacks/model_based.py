@@ -33,7 +33,7 @@ from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.frozen import set_fields
-from adv_wrappers.utils.limits import Limits, Positive
+from adv_wrappers.utils.validation import Limits, Positive
 from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
 

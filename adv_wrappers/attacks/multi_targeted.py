@@ -24,7 +24,7 @@ from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_di
 from adv_wrappers.core.perturbation import Variants
 from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.limits import Positive
+from adv_wrappers.utils.validation import Positive
 from adv_wrappers.victims.gradients import Loss
 
 

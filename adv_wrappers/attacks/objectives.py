@@ -18,7 +18,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.limits import Limits
+from adv_wrappers.utils.validation import Limits
 from adv_wrappers.victims.distributions import softmax
 from adv_wrappers.victims.gradients import Loss, output_gradient
 from adv_wrappers.victims.victim import Victim

@@ -28,7 +28,7 @@ from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.utils.limits import Limits, PositiveShare
+from adv_wrappers.utils.validation import Limits, PositiveShare
 from adv_wrappers.victims.gradients import Loss
 
 _HALVED = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: where the share is halved

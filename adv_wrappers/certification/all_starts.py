@@ -45,11 +45,11 @@ from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Node
 from adv_wrappers.utils.deadline import Deadline, OutOfTime, TimedBatches
-from adv_wrappers.utils.limits import NotNegative, Positive, checked
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.validation import NotNegative, Positive, checked
 from adv_wrappers.victims import Victim, from_module, load_victim
-from adv_wrappers.victims.action_bounds import Method, action_bounds, params_network, possible_actions
+from adv_wrappers.victims.certified_actions import Method, action_bounds, params_network, possible_actions
 from adv_wrappers.wrappers.layer import AnyEnv
 
 _BOXES = 300_000  # that a search without seconds steps by default
@@ -551,7 +551,7 @@ class BoxActions:
         env: the environment.
         budget: ``Linf`` or ``Valid``.
         dynamics: of the environment.
-        method: as for :func:`adv_wrappers.victims.action_bounds.possible_actions`.
+        method: as for :func:`adv_wrappers.victims.certified_actions.possible_actions`.
 
     Attributes:
         method: the same, which may be changed.

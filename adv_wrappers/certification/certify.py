@@ -38,7 +38,10 @@ from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.return_range import LeastReturn
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
 from adv_wrappers.utils.deadline import Deadline
-from adv_wrappers.utils.limits import (
+from adv_wrappers.utils.pace import Progress
+from adv_wrappers.utils.precision import full_precision
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.validation import (
     AboveZero,
     EnvCount,
     EpisodeCount,
@@ -48,11 +51,8 @@ from adv_wrappers.utils.limits import (
     Seed,
     checked,
 )
-from adv_wrappers.utils.pace import Progress
-from adv_wrappers.utils.precision import full_precision
-from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.action_bounds import Method
+from adv_wrappers.victims.certified_actions import Method
 
 _PATHS_SHARE = 0.1  # of the time that the clean path, and GWC, get at most
 _BOXES_SHARE = 0.9  # of the time for an episode that boxes of states get, where they are known

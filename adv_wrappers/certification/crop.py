@@ -61,7 +61,9 @@ from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.return_range import LeastReturn
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
 from adv_wrappers.utils.deadline import Deadline
-from adv_wrappers.utils.limits import (
+from adv_wrappers.utils.pace import Progress
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.validation import (
     AboveZero,
     EpisodeCount,
     Finite,
@@ -73,8 +75,6 @@ from adv_wrappers.utils.limits import (
     Seed,
     checked,
 )
-from adv_wrappers.utils.pace import Progress
-from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims.smoothed import Smoothed
 
 

@@ -21,7 +21,7 @@ from adv_wrappers.core.spaces import Field, finite, has_images, to_victim
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Batch, Space
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
-from adv_wrappers.victims.action_bounds import Method, possible_actions
+from adv_wrappers.victims.certified_actions import Method, possible_actions
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import as_float, floated
 
@@ -118,7 +118,7 @@ class PossibleActions:
         space: the observation space of the environment.
         budget: as for :func:`observation_box`.
         method: of the bounds on the victim's outputs, as for
-            :func:`adv_wrappers.victims.action_bounds.possible_actions`.
+            :func:`adv_wrappers.victims.certified_actions.possible_actions`.
         quantize: False lets integer observations vary as floats, as attacks with ``quantize=False`` do.
 
     Attributes:

@@ -44,7 +44,10 @@ from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.threats.presets import parse_threat, threat
 from adv_wrappers.utils.files import holding, write_json
-from adv_wrappers.utils.limits import (
+from adv_wrappers.utils.pace import Progress
+from adv_wrappers.utils.precision import full_precision
+from adv_wrappers.utils.reading import check_same, decoding, read_result
+from adv_wrappers.utils.validation import (
     AboveZero,
     EnvCount,
     EpisodeCount,
@@ -55,11 +58,8 @@ from adv_wrappers.utils.limits import (
     Seed,
     checked,
 )
-from adv_wrappers.utils.pace import Progress
-from adv_wrappers.utils.precision import full_precision
-from adv_wrappers.utils.reading import check_same, decoding, read_result
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.action_bounds import Method
+from adv_wrappers.victims.certified_actions import Method
 from adv_wrappers.wrappers.layer import as_float
 
 _ROUNDING = 1e-9  # of sums of rewards in another order, relatively

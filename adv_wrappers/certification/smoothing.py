@@ -77,7 +77,9 @@ from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.frozen import set_fields
-from adv_wrappers.utils.limits import (
+from adv_wrappers.utils.pace import Progress
+from adv_wrappers.utils.trees import leaves, select
+from adv_wrappers.utils.validation import (
     AboveZero,
     EnvCount,
     EpisodeCount,
@@ -91,8 +93,6 @@ from adv_wrappers.utils.limits import (
     check_fields,
     checked,
 )
-from adv_wrappers.utils.pace import Progress
-from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.smoothed import Smoothed, checked_q_range
 from adv_wrappers.victims.victim import Victim

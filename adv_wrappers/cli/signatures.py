@@ -23,8 +23,8 @@ from adv_wrappers import registry
 from adv_wrappers.cli.main import by_option, main
 from adv_wrappers.cli.options import ENV, SPELLED
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils import limits
-from adv_wrappers.utils.limits import Expected, Part
+from adv_wrappers.utils import validation
+from adv_wrappers.utils.validation import Expected, Part
 
 _ROOT = Path(__file__).parents[1]
 _LOAD_VICTIM = "adv_wrappers.victims.references.load_victim:trust,select,stats"  # of every command with a victim
@@ -39,7 +39,7 @@ class _Names(dict[str, Any]):
         return getattr(builtins, name, None)
 
 
-_NAMES = _Names({**vars(registry), **vars(limits), "Path": Path})
+_NAMES = _Names({**vars(registry), **vars(validation), "Path": Path})
 
 
 @functools.cache

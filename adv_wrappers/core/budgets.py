@@ -44,7 +44,7 @@ from adv_wrappers.core.value import Value
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.frozen import set_fields
-from adv_wrappers.utils.limits import Expected, Limits, check_fields
+from adv_wrappers.utils.validation import Expected, Limits, check_fields
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What a layer keeps of its last step, for budgets in which a step depends on the one before.

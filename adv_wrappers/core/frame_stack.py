@@ -15,7 +15,7 @@ from torch import Tensor
 from adv_wrappers.core.budgets import Budget, LastStep, OfFrames, as_column
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.utils.limits import Integer
+from adv_wrappers.utils.validation import Integer
 
 
 @dataclass(frozen=True)

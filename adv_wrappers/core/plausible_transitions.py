@@ -21,7 +21,7 @@ from torch import Tensor
 from adv_wrappers.core.budgets import LastStep, Linf, OfFrames, TensorBox, nearest_part
 from adv_wrappers.core.types import Array, Space
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.utils.limits import NotNegative
+from adv_wrappers.utils.validation import NotNegative
 
 
 class Predicts(Protocol):

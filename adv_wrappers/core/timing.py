@@ -22,7 +22,7 @@ from adv_wrappers.core.perturbation import Step, When, expect_victim
 from adv_wrappers.core.types import Flags
 from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.utils.checks import integer
-from adv_wrappers.utils.limits import Limits, LongCount, Share
+from adv_wrappers.utils.validation import Limits, LongCount, Share
 
 
 class Timing(When):

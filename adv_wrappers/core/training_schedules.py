@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from adv_wrappers.core.value import Value
 from adv_wrappers.utils.checks import number
-from adv_wrappers.utils.limits import Finite, Limits, PositiveShare, Share
+from adv_wrappers.utils.validation import Finite, Limits, PositiveShare, Share
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.registry import load_entry_points
 from adv_wrappers.utils.checks import check_names
-from adv_wrappers.utils.limits import check_fields
+from adv_wrappers.utils.validation import check_fields
 
 T = TypeVar("T")
 Victims = Mapping[str, Any] | Callable[[str], Any]  # by reference or by hash

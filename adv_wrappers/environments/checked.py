@@ -29,7 +29,7 @@ from gymnasium.wrappers import TimeLimit
 
 from adv_wrappers.core.spaces import MASK
 from adv_wrappers.core.types import Info, Space
-from adv_wrappers.environments.object_state import KeepsItself, Walk, make_worlds_anew
+from adv_wrappers.environments.object_snapshot import KeepsItself, Walk, make_worlds_anew
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 
 NOTICED_STEPS, MOST_STEPS = 5_000, 20_000  # of an episode that nothing limits

@@ -28,7 +28,7 @@ from adv_wrappers.core.types import Array, Floats, Info, Rows
 from adv_wrappers.environments.simulator import EnvironmentBeneath
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.checks import integer
-from adv_wrappers.utils.limits import EnvCount, checked
+from adv_wrappers.utils.validation import EnvCount, checked
 
 PREFIX = "dm_control/"  # of the ids
 CONTROL_OBSERVATIONS = "control_observations"  # the key in a step's info

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.parameter_space import Parameter, ParameterSpace
 from adv_wrappers.core.types import Array, Floats
-from adv_wrappers.environments.object_state import KeepsItself, NotCopied, Walk, is_of_box2d
+from adv_wrappers.environments.object_snapshot import KeepsItself, NotCopied, Walk, is_of_box2d
 from adv_wrappers.errors import SpaceError
 
 LOWEST, HIGHEST = 0.01, 100.0  # factors of what must stay above 0

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.checked import TransparentEnv
-from adv_wrappers.environments.object_state import (
+from adv_wrappers.environments.object_snapshot import (
     KeepsItself,
     NotCopied,
     SavedContents,

@@ -27,7 +27,14 @@ from torch import Tensor
 
 from adv_wrappers.core.spaces import action_mask_of, mask_choices, mask_path
 from adv_wrappers.core.types import Flags, Info
-from adv_wrappers.environments.object_state import HIDDEN, NotCopied, SavedContents, Walk, is_mujoco_data, random_parts
+from adv_wrappers.environments.object_snapshot import (
+    HIDDEN,
+    NotCopied,
+    SavedContents,
+    Walk,
+    is_mujoco_data,
+    random_parts,
+)
 from adv_wrappers.environments.replay import go_to, put_moment, recorders_of
 from adv_wrappers.errors import SnapshotError
 

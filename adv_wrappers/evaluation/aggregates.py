@@ -29,7 +29,7 @@ from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.utils.checks import finite_float
-from adv_wrappers.utils.limits import Limits, Seed, checked
+from adv_wrappers.utils.validation import Limits, Seed, checked
 
 Scores = Mapping[str, NDArray[np.float64]]  # by environment, those of its runs
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]

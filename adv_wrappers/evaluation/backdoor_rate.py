@@ -16,7 +16,7 @@ from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.confidence_intervals import mean_interval
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.threats.presets import as_threat
-from adv_wrappers.utils.limits import EpisodeCount, Seed, checked
+from adv_wrappers.utils.validation import EpisodeCount, Seed, checked
 from adv_wrappers.victims import Victim, load_victim
 
 _PLAYED = "played the target"  # in the info of a step

@@ -19,9 +19,9 @@ from adv_wrappers.errors import SimulationError
 from adv_wrappers.evaluation import confidence_intervals
 from adv_wrappers.evaluation.confidence_intervals import KnownRange
 from adv_wrappers.evaluation.measurements import BlockMeasurements
-from adv_wrappers.evaluation.observation_sample import Distance, ObservationSample
 from adv_wrappers.evaluation.player import Block, Cell
 from adv_wrappers.evaluation.row import Checks, DrawResults, Row
+from adv_wrappers.evaluation.sampled_distances import Distance, ObservationSample
 from adv_wrappers.evaluation.threat_stacks import json_form
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import integer
-from adv_wrappers.utils.limits import Expected, OpenShare
+from adv_wrappers.utils.validation import Expected, OpenShare
 
 LEAST_EPISODES = 10  # episodes below which no interval is called one of 95%
 FEW = 3  # returns other than the commonest one that an interval must not rest on alone

@@ -11,12 +11,12 @@ import numpy as np
 from adv_wrappers.core.spaces import has_images
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.metrics import metric_of
-from adv_wrappers.evaluation.observation_sample import Distance
+from adv_wrappers.evaluation.sampled_distances import Distance
 from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.registry import By
 from adv_wrappers.utils.frozen import set_fields
-from adv_wrappers.utils.limits import BestOf, EnvCount, EpisodeCount, Seed, check_fields
+from adv_wrappers.utils.validation import BestOf, EnvCount, EpisodeCount, Seed, check_fields
 from adv_wrappers.victims.victim import Victim
 
 MOST_BLOCKS = 16  # of a cell: more than the cores that one is worth, and few enough that rows are rarely idle

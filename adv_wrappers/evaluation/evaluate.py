@@ -25,9 +25,9 @@ from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_action, worst_action
 from adv_wrappers.registry import By
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.limits import BestOf, EnvCount, EpisodeCount, Minimum, Seed, Workers, checked
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.validation import BestOf, EnvCount, EpisodeCount, Minimum, Seed, Workers, checked
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim, device_of
 

@@ -16,13 +16,13 @@ from adv_wrappers.evaluation.confidence_intervals import KnownRange
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Executor, ThisProcess
 from adv_wrappers.evaluation.measurements import BlockMeasurements
-from adv_wrappers.evaluation.observation_sample import sampled_distances
 from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.return_range import known_range
 from adv_wrappers.evaluation.row import COLUMNS, Row, compared
 from adv_wrappers.evaluation.row_key import revision, row_key, versions
+from adv_wrappers.evaluation.sampled_distances import sampled_distances
 from adv_wrappers.evaluation.target_distance import measure_text, measured_target
 from adv_wrappers.evaluation.threat_stacks import (
     ThreatStack,

@@ -23,8 +23,8 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import CHOICES, to_victim
 from adv_wrappers.core.types import Array, Space
 from adv_wrappers.core.victim_view import VictimView
-from adv_wrappers.evaluation.observation_sample import ObservationSample
 from adv_wrappers.evaluation.row import EnvironmentNotes
+from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.utils.trees import is_text, select
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.action_recorder import VectorActionRecorder

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.confidence_intervals import mean_interval
-from adv_wrappers.utils.limits import OpenShare, checked
+from adv_wrappers.utils.validation import OpenShare, checked
 
 Reduction = Literal["any", "last", "sum", "mean", "min", "max"]
 _REDUCED: dict[Reduction, Callable[[Sequence[float]], float]] = {

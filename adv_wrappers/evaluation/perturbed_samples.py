@@ -25,7 +25,7 @@ from adv_wrappers.rendering.contact_sheet import ThreatComparison
 from adv_wrappers.rendering.frames import FrameReader
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.threats.text import caption, name_and_arguments
-from adv_wrappers.utils.limits import Limits, LongCount, checked
+from adv_wrappers.utils.validation import Limits, LongCount, checked
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.layer import AnyEnv, layers

@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import integer
-from adv_wrappers.utils.limits import AboveZero, Expected, Finite, Limits, Positive, Seed, checked
+from adv_wrappers.utils.validation import AboveZero, Expected, Finite, Limits, Positive, Seed, checked
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Non-dominated policies: which policies of several are worth keeping, by their returns under several attacks.

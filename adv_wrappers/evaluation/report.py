@@ -21,10 +21,10 @@ from adv_wrappers.rendering.plots import plot_returns
 from adv_wrappers.rendering.table import Tabular, TextTable, plain
 from adv_wrappers.threats.text import unique
 from adv_wrappers.utils.files import write_json
-from adv_wrappers.utils.limits import Count, Positive, checked
+from adv_wrappers.utils.json_schema import json_schema
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 from adv_wrappers.utils.scalar_log import scalar_log, summary_writer
-from adv_wrappers.utils.schema import json_schema
+from adv_wrappers.utils.validation import Count, Positive, checked
 
 # headers of the table, from what matters most; sampled distances matter less
 BY_IMPORTANCE = (

@@ -25,7 +25,7 @@ from adv_wrappers.environments.environment import EnvFactory, Environment, not_s
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.measurements import BlockMeasurements, BlockMonitor, Mask
 from adv_wrappers.evaluation.metrics import EpisodeMetrics
-from adv_wrappers.evaluation.observation_sample import ObservationSample
+from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.evaluation.target_distance import EpisodeLosses
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim

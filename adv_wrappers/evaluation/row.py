@@ -18,9 +18,9 @@ from adv_wrappers.evaluation import confidence_intervals
 from adv_wrappers.evaluation.metrics import MetricSummary, metric_summary
 from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.checks import is_number
-from adv_wrappers.utils.limits import Count, NotNegative, Positive, Share
 from adv_wrappers.utils.parsing import parse_value, split_arguments, without_arguments
 from adv_wrappers.utils.reading import value_of
+from adv_wrappers.utils.validation import Count, NotNegative, Positive, Share
 
 
 class EnvironmentNotes(TypedDict, total=False):

@@ -11,7 +11,7 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, NativePerturbation
-from adv_wrappers.utils.limits import Limits, PositiveShare
+from adv_wrappers.utils.validation import Limits, PositiveShare
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What a perturbation remembers of a row: the value of its last attacked step, and whether there was one.

@@ -18,7 +18,7 @@ from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.faults.actuators import NoiseKind
 from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.frozen import set_fields
-from adv_wrappers.utils.limits import Seed
+from adv_wrappers.utils.validation import Seed
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Physical parameters at random: drawn for a run, for every episode, or for every step.

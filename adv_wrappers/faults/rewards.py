@@ -14,7 +14,7 @@ from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbati
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.faults.actuators import NoiseKind
 from adv_wrappers.faults.delays import DelaySteps, nothing_under_way, under_way
-from adv_wrappers.utils.limits import Limits
+from adv_wrappers.utils.validation import Limits
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Noise on rewards, within a budget around the true one.

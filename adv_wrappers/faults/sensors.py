@@ -21,7 +21,7 @@ from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.faults.delays import last_value, no_last_value, remember_value
 from adv_wrappers.utils.checks import is_number
 from adv_wrappers.utils.frozen import set_fields
-from adv_wrappers.utils.limits import Finite, Positive, PositiveShare
+from adv_wrappers.utils.validation import Finite, Positive, PositiveShare
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Which numbers of an observation a faulty sensor gives: all of them, or those at some indices.

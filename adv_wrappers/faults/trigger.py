@@ -20,7 +20,7 @@ from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.faults.sensors import as_features, check_features, only
 from adv_wrappers.utils.frozen import set_fields
-from adv_wrappers.utils.limits import Finite, Positive
+from adv_wrappers.utils.validation import Finite, Positive
 
 
 @dataclass(frozen=True)

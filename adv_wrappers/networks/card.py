@@ -30,10 +30,10 @@ from adv_wrappers.networks import older_cards
 from adv_wrappers.networks.graph import flattened
 from adv_wrappers.networks.operations.lookup import operation_of
 from adv_wrappers.networks.operations.operation import KINDS, OPERATIONS, hooked
-from adv_wrappers.networks.operations.stored import StoredLayer, Weights, WrittenLayer
+from adv_wrappers.networks.operations.stored_layer import StoredLayer, Weights, WrittenLayer
 from adv_wrappers.utils.files import write, write_json
-from adv_wrappers.utils.limits import MOST_NETWORKS
 from adv_wrappers.utils.reading import decoding, most_numbers, parse_json, parse_tensors, read_bytes
+from adv_wrappers.utils.validation import MOST_NETWORKS
 
 FORMAT = 3
 MOST_LAYERS = 5000  # of one card; it takes seconds to build so many

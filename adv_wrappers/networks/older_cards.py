@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 from adv_wrappers.utils.checks import integer, is_integer
-from adv_wrappers.utils.limits import MOST_NETWORKS
+from adv_wrappers.utils.validation import MOST_NETWORKS
 
 Network = dict[str, Any]  # the section ``network``
 Tensors = dict[str, Tensor]

@@ -19,7 +19,7 @@ from adv_wrappers.networks.operations.activations import Clamp, FromInput
 from adv_wrappers.networks.operations.linear import Linear
 from adv_wrappers.networks.operations.linear_bounds import Bounds, Shape, flat, largest
 from adv_wrappers.networks.operations.operation import Elementwise, Memory, Operation, hooked, register
-from adv_wrappers.networks.operations.stored import StoredLayer, WrittenLayer
+from adv_wrappers.networks.operations.stored_layer import StoredLayer, WrittenLayer
 from adv_wrappers.utils.checks import finite_float
 
 _hardtanh_backward = torch.ops.aten.hardtanh_backward.default

@@ -41,7 +41,7 @@ from adv_wrappers.rendering.frames import (
 )
 from adv_wrappers.threats.text import caption
 from adv_wrappers.utils import trees
-from adv_wrappers.utils.limits import Limits, checked
+from adv_wrappers.utils.validation import Limits, checked
 from adv_wrappers.wrappers.action_recorder import INSIDE, ActionRecorder, VectorActionRecorder, record_actions
 from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, Layer, is_vec_env, wrappers_of
 

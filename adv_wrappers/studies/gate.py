@@ -34,7 +34,8 @@ from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.studies import AttackSetting, entries_that_apply
-from adv_wrappers.utils.limits import (
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.validation import (
     MOST_EPISODES,
     AboveZero,
     EnvCount,
@@ -45,7 +46,6 @@ from adv_wrappers.utils.limits import (
     Seed,
     checked,
 )
-from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 
 BUDGET_VARIABLE = "ADV_WRAPPERS_BUDGET"  # seconds of every call that names none: pytest's option --adv-budget sets it

@@ -22,7 +22,9 @@ from adv_wrappers.registry import By, Select
 from adv_wrappers.threats.presets import as_threat, parse_threat
 from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.frozen import set_fields
-from adv_wrappers.utils.limits import (
+from adv_wrappers.utils.parsing import split_arguments, split_stack
+from adv_wrappers.utils.reading import decoding, read_bytes, read_json, value_of
+from adv_wrappers.utils.validation import (
     DrawCount,
     EnvCount,
     EpisodeCount,
@@ -30,8 +32,6 @@ from adv_wrappers.utils.limits import (
     TrainingSeed,
     TrainingSteps,
 )
-from adv_wrappers.utils.parsing import split_arguments, split_stack
-from adv_wrappers.utils.reading import decoding, read_bytes, read_json, value_of
 
 Threat = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 _LISTS = ("victims", "environments", "threats", "budgets", "timings", "seeds", "metrics")

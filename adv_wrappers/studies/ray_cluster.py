@@ -19,8 +19,8 @@ from adv_wrappers.evaluation.executor import MOST_TRIES, Played, Tell
 from adv_wrappers.evaluation.store import PlayedCell
 from adv_wrappers.studies.cell_player import CellPlayerSetup
 from adv_wrappers.studies.plan_cells import PlanCell
-from adv_wrappers.utils.limits import NotNegative, Positive, checked
 from adv_wrappers.utils.processes import pickled
+from adv_wrappers.utils.validation import NotNegative, Positive, checked
 from adv_wrappers.victims import Victim
 
 _OBJECT_BYTES = 256 << 20  # of a local cluster's shared memory: victims and rows are small

@@ -51,7 +51,7 @@ from adv_wrappers.studies.report.film import write_side_by_side
 from adv_wrappers.studies.study import play_study
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import holding, write
-from adv_wrappers.utils.limits import EnvCount, EpisodeCount, Limits, Seed, Workers, checked
+from adv_wrappers.utils.validation import EnvCount, EpisodeCount, Limits, Seed, Workers, checked
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.layer import AnyEnv
 from adv_wrappers.wrappers.wrap import wrap

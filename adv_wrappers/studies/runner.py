@@ -16,8 +16,8 @@ from adv_wrappers.evaluation.store import PlayedCell, Store
 from adv_wrappers.studies.cell_player import CellExecutor, opened_executor
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.studies.plan_cells import Expansion, PlanCell, check_victims, expand
-from adv_wrappers.utils.limits import Workers, checked
 from adv_wrappers.utils.pace import Move, progress_lines
+from adv_wrappers.utils.validation import Workers, checked
 from adv_wrappers.victims import Victim
 
 RunProgress = Callable[[int, int, int], None]

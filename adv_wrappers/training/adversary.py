@@ -58,10 +58,10 @@ from adv_wrappers.training.sb3_vec_env import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, ScoringSetup
 from adv_wrappers.training.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.utils.files import holding, write
-from adv_wrappers.utils.limits import EnvCount, EpisodeCount, TrainingSeed, TrainingSteps, Workers, checked
 from adv_wrappers.utils.processes import check_env_workers
 from adv_wrappers.utils.reading import decoding, read_json
 from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.validation import EnvCount, EpisodeCount, TrainingSeed, TrainingSteps, Workers, checked
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.perturb_dynamics import end_diverged_episodes

@@ -120,7 +120,9 @@ from adv_wrappers.training.scoring import SIDE_BY_SIDE, Scoring, ScoringSetup
 from adv_wrappers.training.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.utils.checks import check_choice, either
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.limits import (
+from adv_wrappers.utils.processes import check_env_workers, pickled
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.validation import (
     AboveZero,
     EnvCount,
     EpisodeCount,
@@ -130,8 +132,6 @@ from adv_wrappers.utils.limits import (
     Workers,
     checked,
 )
-from adv_wrappers.utils.processes import check_env_workers, pickled
-from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.victims.victim import OutputKind
 

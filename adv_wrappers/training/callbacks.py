@@ -27,9 +27,9 @@ from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.utils.files import write_json
-from adv_wrappers.utils.limits import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.utils.reading import read_json
 from adv_wrappers.utils.scalar_log import optional_log
+from adv_wrappers.utils.validation import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.victims import from_sb3
 from adv_wrappers.victims.hidden_state import unchanged_randomness
 from adv_wrappers.victims.victim import Select

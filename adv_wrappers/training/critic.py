@@ -44,10 +44,12 @@ from adv_wrappers.training.folder import (
     write_tensors,
 )
 from adv_wrappers.training.networks import check_vectors, descend, tanh_mlp
-from adv_wrappers.training.transitions import ContinuingEpisodes, Trajectories
+from adv_wrappers.training.trajectories import ContinuingEpisodes, Trajectories
 from adv_wrappers.utils.checks import check_names
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.limits import (
+from adv_wrappers.utils.reading import decoding
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.validation import (
     MOST_TRAINING_STEPS,
     EnvCount,
     EpisodeCount,
@@ -59,8 +61,6 @@ from adv_wrappers.utils.limits import (
     check_fields,
     checked,
 )
-from adv_wrappers.utils.reading import decoding
-from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.distributions import DeterministicFamily
 from adv_wrappers.victims.policy_runner import PolicyRunner

@@ -38,10 +38,11 @@ from adv_wrappers.registry import MOST_HIDDEN
 from adv_wrappers.training.dynamics_model import HELD_OUT, LEAST_STEPS
 from adv_wrappers.training.folder import TrainingFolder
 from adv_wrappers.training.networks import check_vectors, cosine_rate, descend, mean_and_std, relu_mlp
-from adv_wrappers.training.transitions import Trajectories, kept_or_played
+from adv_wrappers.training.trajectories import Trajectories, kept_or_played
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.limits import (
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.validation import (
     EnvCount,
     Exploration,
     LearningRate,
@@ -52,7 +53,6 @@ from adv_wrappers.utils.limits import (
     Width,
     checked,
 )
-from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import (
     MOST_HISTORY,

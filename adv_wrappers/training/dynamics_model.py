@@ -28,10 +28,12 @@ from adv_wrappers.networks.card import Section
 from adv_wrappers.registry import MOST_HIDDEN
 from adv_wrappers.training.folder import TrainingFolder, read_tensors, write_tensors
 from adv_wrappers.training.networks import check_vectors, cosine_rate, descend, mean_and_std, relu_mlp
-from adv_wrappers.training.transitions import Trajectories, kept_or_played, recorded_trajectories
+from adv_wrappers.training.trajectories import Trajectories, kept_or_played, recorded_trajectories
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.limits import (
+from adv_wrappers.utils.reading import decoding
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.validation import (
     EnvCount,
     Epochs,
     Exploration,
@@ -43,8 +45,6 @@ from adv_wrappers.utils.limits import (
     Width,
     checked,
 )
-from adv_wrappers.utils.reading import decoding
-from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import Dynamics, MeanStd, TransitionModel
 from adv_wrappers.victims.victim import Victim

@@ -29,8 +29,8 @@ from adv_wrappers.evaluation.row_key import revision, versions
 from adv_wrappers.networks.card import Section, role_of
 from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.utils.files import make_folder, rename_file, write, write_json
-from adv_wrappers.utils.limits import MOST_SEED
 from adv_wrappers.utils.reading import PLAIN, check_same, decoding, flat, read_json
+from adv_wrappers.utils.validation import MOST_SEED
 from adv_wrappers.victims.saved_networks import SavedNetwork
 from adv_wrappers.victims.victim import Victim
 

@@ -39,9 +39,11 @@ from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.training.folder import STATE, TrainingFolder, described
 from adv_wrappers.training.networks import descend, tanh_mlp
-from adv_wrappers.training.transitions import ContinuingEpisodes
+from adv_wrappers.training.trajectories import ContinuingEpisodes
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.limits import (
+from adv_wrappers.utils.reading import decoding
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.validation import (
     EpisodeCount,
     Epochs,
     Limits,
@@ -51,8 +53,6 @@ from adv_wrappers.utils.limits import (
     Width,
     checked,
 )
-from adv_wrappers.utils.reading import decoding
-from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_card, load_victim, save_card
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.policy_runner import PolicyRunner

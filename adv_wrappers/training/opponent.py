@@ -13,7 +13,7 @@ from typing import Any
 
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.training.agent import Hardened, train_agent
-from adv_wrappers.utils.limits import TrainingSteps
+from adv_wrappers.utils.validation import TrainingSteps
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.single_agent_env import RANDOM, SingleAgentEnv
 

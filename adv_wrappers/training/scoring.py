@@ -31,7 +31,7 @@ from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.utils.threads import one_thread
-from adv_wrappers.victims.action_bounds import Method
+from adv_wrappers.victims.certified_actions import Method
 from adv_wrappers.victims.victim import Victim
 
 P = TypeVar("P")

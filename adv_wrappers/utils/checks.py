@@ -1,4 +1,4 @@
-"""Checks of single values by hand, where no annotation says what they may be (:mod:`adv_wrappers.utils.limits`).
+"""Checks of single values by hand, where no annotation says what they may be (:mod:`adv_wrappers.utils.validation`).
 
 Every message names what was expected and what came. NumPy's numbers are taken, and plain ones come back; True and False
 are no numbers anywhere.
@@ -10,11 +10,11 @@ from collections.abc import Collection, Hashable, Iterable
 from typing import Annotated
 
 from adv_wrappers.errors import AdvWrappersError, ThreatError, ValueRangeError
-from adv_wrappers.utils.limits import Expected, Limits, plain_number
-from adv_wrappers.utils.limits import either as either
-from adv_wrappers.utils.limits import finite_float as finite_float
-from adv_wrappers.utils.limits import is_integer as is_integer
-from adv_wrappers.utils.limits import is_number as is_number
+from adv_wrappers.utils.validation import Expected, Limits, plain_number
+from adv_wrappers.utils.validation import either as either
+from adv_wrappers.utils.validation import finite_float as finite_float
+from adv_wrappers.utils.validation import is_integer as is_integer
+from adv_wrappers.utils.validation import is_number as is_number
 
 
 def integer(

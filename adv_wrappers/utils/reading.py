@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, cast, get_args, get_ori
 
 from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, ValueRangeError
 from adv_wrappers.utils.checks import integer
-from adv_wrappers.utils.limits import Expected
+from adv_wrappers.utils.validation import Expected
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -26,8 +26,8 @@ from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.limits import checked
-from adv_wrappers.victims.action_bounds import params_network
+from adv_wrappers.utils.validation import checked
+from adv_wrappers.victims.certified_actions import params_network
 from adv_wrappers.victims.victim import Victim, VictimAround
 
 BoundMethod = Literal["interval", "crown", "full-crown"]

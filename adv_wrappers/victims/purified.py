@@ -37,7 +37,7 @@ from torch import Tensor
 
 from adv_wrappers.core import rng
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.limits import Count, Seed, checked
+from adv_wrappers.utils.validation import Count, Seed, checked
 from adv_wrappers.victims.saved_networks import Denoiser, Past, action_features, load_denoiser
 from adv_wrappers.victims.victim import Victim, VictimAround
 

@@ -16,9 +16,9 @@ import torch
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import VictimError
 from adv_wrappers.registry import VICTIM_FILES, WITH_SPACES, written_references
-from adv_wrappers.utils.limits import either
 from adv_wrappers.utils.reading import check_max_bytes
 from adv_wrappers.utils.threads import one_thread_in_workers
+from adv_wrappers.utils.validation import either
 from adv_wrappers.victims.card import load_card
 from adv_wrappers.victims.carrl import LowerBound
 from adv_wrappers.victims.hub import fetch

@@ -11,7 +11,7 @@ import numpy as np
 from adv_wrappers.core.types import Amount, Array, Counter, Flags
 from adv_wrappers.core.value import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.utils.limits import AttackCount, Cost, Return
+from adv_wrappers.utils.validation import AttackCount, Cost, Return
 
 
 class Reward(Protocol):

@@ -20,7 +20,7 @@ from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.threats.presets import as_threat
-from adv_wrappers.utils.limits import NotNegative, OpenShare, checked
+from adv_wrappers.utils.validation import NotNegative, OpenShare, checked
 from adv_wrappers.wrappers.layer import AnyEnv
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
 

@@ -13,7 +13,7 @@ from adv_wrappers.core.training_schedules import LinearSchedule, Number, Schedul
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.core.value import decode
 from adv_wrappers.errors import OrderError, SpaceError
-from adv_wrappers.utils.limits import Expected, Positive, checked
+from adv_wrappers.utils.validation import Expected, Positive, checked
 from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, ForAnyEnv, Layer, counts, inner_layers, layers
 
 LEVELS = 100  # a budget changes in hundredths of the training: a change takes as long as a few attacks

@@ -28,7 +28,7 @@ import adv_wrappers as adv
 from adv_wrappers.atari.env import atari
 from adv_wrappers.certification.ranges import CertifiedRange, CertifiedRanges, certified_ranges
 from adv_wrappers.victims import environment_of
-from adv_wrappers.victims.action_bounds import Method
+from adv_wrappers.victims.certified_actions import Method
 
 HALF = (0.9, 0.07)  # half of the ranges of MountainCar's positions and speeds
 ATTACKS = ("pgd", "max-diff", "beam")

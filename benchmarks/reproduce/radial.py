@@ -29,7 +29,7 @@ from adv_wrappers.evaluation.searches.beam import beam_search
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.training.defences.radial import Radial
 from adv_wrappers.training.defences.sa import SARegularizer
-from adv_wrappers.victims.action_bounds import Method
+from adv_wrappers.victims.certified_actions import Method
 
 
 @dataclass(frozen=True)

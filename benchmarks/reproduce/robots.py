@@ -36,7 +36,7 @@ from page import AGAIN, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.victims.action_bounds import Method, action_bounds
+from adv_wrappers.victims.certified_actions import Method, action_bounds
 
 ROBOTS = {"Go1": 48, "G1": 47}  # classes of walk.py, and the numbers of an observation
 STEPS = 500  # of an episode, 0.02 s each

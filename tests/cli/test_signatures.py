@@ -16,7 +16,7 @@ import pytest
 from adv_wrappers.cli import main
 from adv_wrappers.cli.options import SPELLED
 from adv_wrappers.cli.signatures import FunctionCommand, arguments_of
-from adv_wrappers.utils.limits import Expected
+from adv_wrappers.utils.validation import Expected
 from tests.every_case import every_case
 
 
@@ -58,7 +58,7 @@ def test_no_argument_is_left_out_for_its_type(name: str) -> None:
     for argument, about in arguments_of(name).items():
         kinds = {part.kind for part in Expected(hints[argument]).parts} & {Literal, bool, int, float, Path}
         assert about["type"] is not None or not kinds or argument in OTHERWISE, (
-            f"{argument}= of {name} has no option: its type stands in registry.py or utils/limits.py, or in the "
+            f"{argument}= of {name} has no option: its type stands in registry.py or utils/validation.py, or in the "
             "signature itself, for options are made without importing the module"
         )
 

@@ -15,7 +15,7 @@ from gymnasium.wrappers import (
 
 import adv_wrappers as adv
 from adv_wrappers.atari.env import atari
-from adv_wrappers.environments import object_state
+from adv_wrappers.environments import object_snapshot
 from adv_wrappers.environments.gym_make import make_environment
 from adv_wrappers.environments.snapshot import Snapshot, check_repeats, difference
 from adv_wrappers.errors import SnapshotError
@@ -123,10 +123,10 @@ def test_a_snapshot_that_forgets_is_found(monkeypatch, forgotten, limit):
         env = gym.make("Acrobot-v1", max_episode_steps=limit)
     env.reset(seed=1)
     check_repeats(env)
-    kinds = dict(object_state._KEEP)
+    kinds = dict(object_snapshot._KEEP)
     for kind in kinds:
         if kind is forgotten or kind.__name__ == forgotten:
             kinds[kind] = (lambda walk, value: walk.visit(value.env)) if limit else None
-    monkeypatch.setattr(object_state, "_KEEP", kinds)
+    monkeypatch.setattr(object_snapshot, "_KEEP", kinds)
     with pytest.raises(SnapshotError, match=r"does not repeat: step [123] after a restore has another"):
         check_repeats(env)

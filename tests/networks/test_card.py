@@ -10,7 +10,7 @@ from torch import nn
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card import MOST_LAYERS, Card, build, copy_of, describe, kind_of, kinds, output_shape
-from adv_wrappers.networks.operations.stored import Weights
+from adv_wrappers.networks.operations.stored_layer import Weights
 from adv_wrappers.networks.policy_layers import (
     GSDE,
     AppendLogStd,

@@ -17,7 +17,7 @@ from adv_wrappers.training.algorithms import ALGORITHMS, Training, algorithm_cla
 from adv_wrappers.training.dynamics_model import train_dynamics
 from adv_wrappers.training.folder import later_seed
 from adv_wrappers.training.resilience.resilience import resilience
-from adv_wrappers.utils.limits import MOST_SEED
+from adv_wrappers.utils.validation import MOST_SEED
 from tests.every_case import every_case
 
 QUICK = Training(steps=100, algorithm="ppo", num_envs=None, checks=3, episodes=2, seed=0)

@@ -15,7 +15,7 @@ from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.training.denoiser import _Windows, train_denoiser
-from adv_wrappers.training.transitions import Trajectories, collect
+from adv_wrappers.training.trajectories import Trajectories, collect
 from adv_wrappers.victims.saved_networks import Denoiser
 
 QUICK = {"transitions": 400, "updates": 5, "hidden": (8,), "num_envs": 2}

@@ -15,7 +15,7 @@ from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.training.dynamics_model import _errors, train_dynamics
-from adv_wrappers.training.transitions import Trajectories, collect, recorded_trajectories
+from adv_wrappers.training.trajectories import Trajectories, collect, recorded_trajectories
 from tests.every_case import every_case
 
 A = np.array([[1.0, 0.2], [-0.1, 0.95]])

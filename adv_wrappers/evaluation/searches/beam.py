@@ -73,12 +73,12 @@ from adv_wrappers.utils import trees
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import holding, write, write_json
 from adv_wrappers.utils.frozen import set_fields
-from adv_wrappers.utils.limits import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.reading import check_same, decoding, read_result
 from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.validation import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.action_bounds import possible_actions
+from adv_wrappers.victims.certified_actions import possible_actions
 from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
 from adv_wrappers.wrappers.layer import as_float, floated
 
@@ -92,7 +92,7 @@ from adv_wrappers.wrappers.layer import as_float, floated
 # and rounded; an action counts as forced where the victim plays it there.
 #
 # Ascents miss an action that is played in a corner of the box alone, or behind a flat part of the network. So what
-# bounds on the network do not exclude (:mod:`adv_wrappers.victims.action_bounds`), and no ascent reached, is asked
+# bounds on the network do not exclude (:mod:`adv_wrappers.victims.certified_actions`), and no ascent reached, is asked
 # for once more, by short ascents from corners of the box and from random points in it. What they exclude is never
 # asked for.
 # ----------------------------------------------------------------------------------------------------------------------

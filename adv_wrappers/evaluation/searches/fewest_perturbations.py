@@ -35,7 +35,7 @@ from adv_wrappers.core.types import Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, Transition, TreeNode, collection_paused
-from adv_wrappers.utils.limits import Count, Finite, NotNegative, Positive, Seed, Share, checked
+from adv_wrappers.utils.validation import Count, Finite, NotNegative, Positive, Seed, Share, checked
 from adv_wrappers.victims import Victim, load_victim
 
 Steps = tuple[int, ...]  # of an episode: those that are perturbed

@@ -34,7 +34,7 @@ from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_thr
 from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.threats.presets import parse_when
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.limits import EpisodeCount, Limits, Seed, Workers, checked
+from adv_wrappers.utils.validation import EpisodeCount, Limits, Seed, Workers, checked
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
 

@@ -40,7 +40,7 @@ from adv_wrappers.networks.operations.activations import CurveStep, Relaxed
 from adv_wrappers.networks.operations.arithmetic import Arithmetic
 from adv_wrappers.networks.operations.linear_bounds import Bounds, BoundStep, Choice, Lines, Values, largest
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, Operation, register
-from adv_wrappers.networks.operations.stored import StoredLayer, WrittenLayer
+from adv_wrappers.networks.operations.stored_layer import StoredLayer, WrittenLayer
 
 Variance = tuple[Tensor, Tensor] | None
 _norm_backward = torch.ops.aten.native_layer_norm_backward.default

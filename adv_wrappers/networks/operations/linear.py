@@ -13,7 +13,7 @@ from torch.nn.grad import conv2d_input
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.operations.linear_bounds import Bounds, Shape, centre_and_radius, check_width, largest
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
-from adv_wrappers.networks.operations.stored import StoredLayer, WrittenLayer
+from adv_wrappers.networks.operations.stored_layer import StoredLayer, WrittenLayer
 
 _conv_backward = torch.ops.aten.convolution_backward.default
 

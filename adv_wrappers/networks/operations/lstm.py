@@ -6,7 +6,7 @@ from torch import nn
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.operations.operation import LayerOperation, register
-from adv_wrappers.networks.operations.stored import StoredLayer, WrittenLayer
+from adv_wrappers.networks.operations.stored_layer import StoredLayer, WrittenLayer
 from adv_wrappers.networks.recurrent import is_plain
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.operations.linear_bounds import MIXED, Bounds, BoundStep, Shape, Total, Values, flat
-from adv_wrappers.networks.operations.stored import LayerSetting, StoredLayer, WrittenLayer
+from adv_wrappers.networks.operations.stored_layer import LayerSetting, StoredLayer, WrittenLayer
 
 
 class Memory:

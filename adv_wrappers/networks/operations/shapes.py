@@ -12,7 +12,7 @@ from torch.nn import functional
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.operations.linear_bounds import Bounds, Shape
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, Operation, RowsApart, register
-from adv_wrappers.networks.operations.stored import WrittenLayer
+from adv_wrappers.networks.operations.stored_layer import WrittenLayer
 
 SAME_ROWS = -2  # among the sizes of a Reshape: as many as the input has
 

@@ -41,8 +41,8 @@ from adv_wrappers.studies.report.sections import (
 )
 from adv_wrappers.studies.report.verdict import headline
 from adv_wrappers.utils.files import write
-from adv_wrappers.utils.limits import Limits, checked
 from adv_wrappers.utils.pace import Progress
+from adv_wrappers.utils.validation import Limits, checked
 
 Labels = tuple[str, str]
 _TONES: dict[int, Tone] = {1: "certified", -1: "attack", 0: "other"}  # by the side of zero of a difference

@@ -35,9 +35,9 @@ from adv_wrappers.threats.presets import threat, threat_layers
 from adv_wrappers.training.critic import SMALL, CriticSetting
 from adv_wrappers.training.folder import describe_settings, described_victim
 from adv_wrappers.utils.files import held, holding, write_json
-from adv_wrappers.utils.limits import EnvCount, EpisodeCount, Seed, TrainingSteps, Workers, checked
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.reading import check_same, decoding, read_result
+from adv_wrappers.utils.validation import EnvCount, EpisodeCount, Seed, TrainingSteps, Workers, checked
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import Dynamics
 from adv_wrappers.victims.victim import Victim

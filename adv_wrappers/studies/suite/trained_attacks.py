@@ -22,8 +22,8 @@ from adv_wrappers.training.critic import check_critic_settings, exploring_victim
 from adv_wrappers.training.folder import read_record
 from adv_wrappers.training.imitation import LEAST_QUERIES, check_imitable, imitate
 from adv_wrappers.utils.checks import check_choice, check_names
-from adv_wrappers.utils.limits import expected_arguments
 from adv_wrappers.utils.parsing import counted
+from adv_wrappers.utils.validation import expected_arguments
 
 SARSA = "robust-sarsa"
 _ROUNDS, _MOST_QUERIES = 6, 20_000  # of an imitation

@@ -22,7 +22,7 @@ from adv_wrappers.bounds.probabilities import difference_spec
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.method import TrainingMethod
 from adv_wrappers.training.prioritized_dqn import QBatch
-from adv_wrappers.utils.limits import NotNegative, Positive
+from adv_wrappers.utils.validation import NotNegative, Positive
 
 
 @dataclass

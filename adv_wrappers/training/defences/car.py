@@ -34,7 +34,7 @@ from adv_wrappers.core.training_schedules import LinearSchedule, ScheduledShare,
 from adv_wrappers.training.defences.base import InnerMaximization, RobustQMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.prioritized_dqn import QBatch, error
-from adv_wrappers.utils.limits import AboveZero
+from adv_wrappers.utils.validation import AboveZero
 
 
 @dataclass(frozen=True)

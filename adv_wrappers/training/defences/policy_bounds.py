@@ -23,7 +23,7 @@ from adv_wrappers.networks.operations.linear_bounds import Bounds
 from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.training.image_policy import ImagePolicy
 from adv_wrappers.victims import Victim
-from adv_wrappers.victims.action_bounds import params_network
+from adv_wrappers.victims.certified_actions import params_network
 
 
 def image_bounds(layers: Sequence[nn.Module], x: Tensor, radius: float, spec: Tensor) -> Bounds:

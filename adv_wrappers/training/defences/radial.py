@@ -67,7 +67,7 @@ from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.training.defences.base import PolicyBatch, RobustPolicyMethod, RobustQMethod, values_above
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.prioritized_dqn import QBatch, error
-from adv_wrappers.utils.limits import AboveZero
+from adv_wrappers.utils.validation import AboveZero
 
 
 @dataclass(frozen=True)

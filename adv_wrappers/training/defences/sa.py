@@ -43,7 +43,7 @@ from adv_wrappers.training.defences.base import (
 )
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.prioritized_dqn import QBatch, error
-from adv_wrappers.utils.limits import NotNegative
+from adv_wrappers.utils.validation import NotNegative
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ from adv_wrappers.core.training_schedules import LinearSchedule, ScheduledWeight
 from adv_wrappers.training.defences.base import PolicyBatch, RobustPolicyMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.sa import SARegularizer
-from adv_wrappers.utils.limits import AboveZero, Positive
+from adv_wrappers.utils.validation import AboveZero, Positive
 
 _SAMPLED = 8  # actions of a Box among which the importance of a state is looked for
 

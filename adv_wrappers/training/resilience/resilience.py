@@ -42,7 +42,7 @@ from adv_wrappers.training.resilience.measurement import (
 )
 from adv_wrappers.training.resilience.result import Resilience, Robustness
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.limits import (
+from adv_wrappers.utils.validation import (
     AttackCount,
     Cost,
     EnvCount,

@@ -12,7 +12,7 @@ from adv_wrappers import from_module, load_victim
 from adv_wrappers.bounds import crown
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.policy_layers import MeanAndLogStd
-from adv_wrappers.victims.action_bounds import action_bounds, possible_actions
+from adv_wrappers.victims.certified_actions import action_bounds, possible_actions
 from tests.bounds.networks import Dueling, Impala, Residual, TD3Actor
 from tests.core.helpers import actor, box, chooser, mlp, randn
 from tests.every_case import every_case
@@ -53,7 +53,7 @@ def test_tighter_bounds_leave_no_more_than_cheaper_ones_and_are_asked_for_few_bo
         asked.append((len(low), hidden, refine))
         return crown(net, low, high, rows, hidden, refine, refine_hidden)
 
-    monkeypatch.setattr("adv_wrappers.victims.action_bounds.crown", counted)
+    monkeypatch.setattr("adv_wrappers.victims.certified_actions.crown", counted)
     refined, full, plain = (possible_actions(victim, x - 0.2, x + 0.2, m) for m in ("refined", "full-crown", "crown"))
     assert (full | ~refined).all() and (plain | ~refined).all() and refined.sum() < full.sum()
     rows = [count for count, *_ in asked[:3]]
@@ -63,7 +63,7 @@ def test_tighter_bounds_leave_no_more_than_cheaper_ones_and_are_asked_for_few_bo
 
 @pytest.mark.parametrize("method", ["crown", "full-crown", "refined"])
 def test_bounds_are_not_asked_for_where_all_actions_are_played(method, monkeypatch):
-    monkeypatch.setattr("adv_wrappers.victims.action_bounds.crown", None)
+    monkeypatch.setattr("adv_wrappers.victims.certified_actions.crown", None)
     net = nn.Linear(4, 2).double()
     net.weight.data, net.bias.data = torch.eye(2, 4).double(), torch.zeros(2).double()
     x = randn(5, 4)

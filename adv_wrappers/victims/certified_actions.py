@@ -68,7 +68,7 @@ def possible_actions(
 
     >>> from adv_wrappers import load_victim
     >>> import torch
-    >>> from adv_wrappers.victims.action_bounds import possible_actions
+    >>> from adv_wrappers.victims.certified_actions import possible_actions
     >>> x = torch.tensor([[0.0, 0.0, 0.05, 0.0]])
     >>> possible_actions(load_victim("zoo:cartpole-dqn"), x - 0.001, x + 0.001, "crown").tolist()
     [[False, True]]

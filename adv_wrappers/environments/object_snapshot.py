@@ -47,7 +47,7 @@ _SHARED: tuple[type, ...] = (
 )  # fmt: skip
 # modules, by the beginning of their names, whose objects are shared: they draw, log, lock or learn
 _SHARED_MODULES = (
-    "OpenGL.", "PIL.", "_thread.", "adv_wrappers.accel.", "adv_wrappers.environments.object_state.",
+    "OpenGL.", "PIL.", "_thread.", "adv_wrappers.accel.", "adv_wrappers.environments.object_snapshot.",
     "adv_wrappers.environments.replay.", "adv_wrappers.environments.simulator.", "adv_wrappers.environments.snapshot.",
     "cv2.", "glfw.",
     "gymnasium.envs.mujoco.mujoco_rendering.", "imageio.", "jax.", "jaxlib.", "logging.", "matplotlib.", "moviepy.",

@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from adv_wrappers.utils.limits import Limits
+from adv_wrappers.utils.validation import Limits
 
 JsonSchema = dict[str, Any]
 

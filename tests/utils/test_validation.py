@@ -23,8 +23,8 @@ from adv_wrappers.core.training_schedules import LinearSchedule, Number
 from adv_wrappers.core.value import Value
 from adv_wrappers.errors import BudgetError, ValueRangeError
 from adv_wrappers.threats import all_attacks  # noqa: F401 - whose classes are values
-from adv_wrappers.utils import limits
-from adv_wrappers.utils.limits import (
+from adv_wrappers.utils import validation
+from adv_wrappers.utils.validation import (
     Count,
     Expected,
     Finite,
@@ -193,7 +193,7 @@ class First(Base):
 # those of the package
 
 ROOT = Path(adv.__file__).parent
-ALIASES = {name for name, each in vars(limits).items() if get_origin(each) in (Annotated, Union, UnionType)}
+ALIASES = {name for name, each in vars(validation).items() if get_origin(each) in (Annotated, Union, UnionType)}
 WORDS = re.compile(rf"\b({'|'.join(sorted(ALIASES))}|Literal)\b")
 
 
@@ -218,7 +218,7 @@ def test_every_annotation_that_declares_something_is_read():
     for module, name, argument in found:
         loaded = vars(importlib.import_module(module))
         owners = [loaded[name]] if name in loaded else _methods(loaded, name)
-        assert any(argument in limits.expected_arguments(each) for each in owners), (module, name, argument)
+        assert any(argument in validation.expected_arguments(each) for each in owners), (module, name, argument)
 
 
 def _methods(loaded: Mapping[str, Any], name: str) -> list[Callable[..., Any]]:
@@ -233,6 +233,6 @@ def test_every_field_of_a_value_that_declares_something_is_read():
             continue
         for field in dataclasses.fields(kind):
             if field.init and WORDS.search(str(field.type)):
-                assert field.name in limits.expected_fields(kind), (kind, field.name)
+                assert field.name in validation.expected_fields(kind), (kind, field.name)
                 read += 1
     assert read > 60

@@ -247,7 +247,7 @@ class Expected:
             value: the argument.
             error: class of the error.
 
-        >>> from adv_wrappers.utils.limits import Expected, Positive
+        >>> from adv_wrappers.utils.validation import Expected, Positive
         >>> Expected(Positive | None).check("steps", np.int64(3))
         3
         >>> Expected(Positive | None).check("steps", 0)

@@ -11,9 +11,9 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation import observation_sample
+from adv_wrappers.evaluation import sampled_distances
 from adv_wrappers.evaluation.image_distances import psnr, ssim
-from adv_wrappers.evaluation.observation_sample import ObservationSample
+from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import Film, short, watcher
 from tests.every_case import every_case
@@ -80,7 +80,7 @@ def test_an_infinite_ratio_is_not_counted() -> None:
 
 
 def test_the_sample_depends_on_the_seeds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observation_sample, "MAX_PAIRS", 7)
+    monkeypatch.setattr(sampled_distances, "MAX_PAIRS", 7)
     runs = [adv.evaluate(FILM, Film, ["noise:eps=8"], 6, seed=s, num_envs=n).threats[1] for s, n in ((4, 1), (4, 4))]
     assert runs[0]["distances"] == runs[1]["distances"] and runs[0]["distance_images"] == 7
     assert sum(runs[0]["lengths"]) > 70
