@@ -24,7 +24,8 @@ def relu_mlp(sizes: Sequence[int], entropy: Sequence[int]) -> nn.Sequential:
     """
     layers: list[nn.Module] = []
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+        # torch.manual_seed would also decide what CUDA draws once it is used
+        torch.default_generator.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         for inputs, outputs in itertools.pairwise(sizes):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
