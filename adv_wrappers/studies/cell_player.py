@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import tempfile
 import time
@@ -60,7 +59,7 @@ class CellPlayer:
     def __init__(self, victims: Mapping[str, Victim] | None = None, folder: str | None = None) -> None:
         if folder is not None and Path(folder).is_dir():  # a machine of a cluster may not have it
             os.chdir(folder)
-        self._given, self._load = dict(victims or {}), functools.lru_cache(8)(load_of_plan)
+        self._given, self._loaded = dict(victims or {}), dict[tuple[str, str | None, str], Victim]()
         self._player = Player()
         self._temporary: tempfile.TemporaryDirectory[str] | None = None  # for trainings that no folder is given for
 
@@ -79,8 +78,14 @@ class CellPlayer:
         return PlayedCell(cell.key, str(cell), about, row, said, time.perf_counter() - began, process_name())
 
     def _victim(self, cell: PlanCell) -> Victim:
-        given = self._given.get(cell.victim)
-        return given if given is not None else self._load(cell.victim, cell.select, cell.device)
+        if cell.victim in self._given:
+            return self._given[cell.victim]
+        known = (cell.victim, cell.select, cell.device)
+        if known not in self._loaded:
+            while len(self._loaded) >= 8:
+                self._loaded.pop(next(iter(self._loaded)))
+            self._loaded[known] = load_of_plan(*known)
+        return self._loaded[known]
 
     def open(self, cell: PlanCell) -> Evaluator:
         """A cell that is ready to be played; raises whatever is wrong with it."""

@@ -158,33 +158,31 @@ def assert_robust(
     ('noise:eps=0.01', 40)
     """
     __tracebackhide__ = True  # pytest shows the line of the test, and not the source of this function
-    began, budget_s = time.perf_counter(), _budget(budget_s)
+    began = time.perf_counter()
+    budget_s = _budget(budget_s)
     counted = None if metric is None else metric_of(metric)
     least = min_return if counted is None else at_least
     if least is None or (min_return is None) == (at_least is None):
         raise ValueRangeError("assert_robust needs min_return=, or metric= and at_least=, got neither or both")
-    agent = load_victim(victim)
+    attacks = [attacks] if isinstance(attacks, str) else attacks
+    agent, (lowest, highest) = load_victim(victim), _return_range(return_range)
     environment = Environment.of(env, agent, env_kwargs, make)
-    if return_range is None:
-        rate = (0.0, 1.0) if counted is not None and counted.is_rate else (None, None)
-        return_range = rate if counted is not None else (lowest_return(environment), None)
-    lowest, highest = return_range
-    if lowest is not None and highest is not None and lowest >= highest:
-        raise ValueRangeError(
-            f"return_range must go from the lowest to the highest return, got {lowest:g} to {highest:g}"
-        )
+    if counted is not None and return_range is None:
+        lowest, highest = (0.0, 1.0) if counted.is_rate else (None, None)
+    elif return_range is None:
+        lowest = lowest_return(environment)
     stacks, left_out = _attacks(agent, environment, suite, eps, scale, within, attacks)
-    test = _SequentialTest([_Tried(stack) for stack in stacks], least, confidence, most_episodes, rare, lowest, highest)
+    tried = [_Tried(stack) for stack in stacks]
+    test = _SequentialTest(tried, least, confidence, most_episodes, rare, lowest, highest)
     root, warned = np.random.SeedSequence(seed), False
     where = f"adv.evaluate({agent.ref or victim!r}, {env!r}, [{{}}], episodes=1)"
-    metrics = () if metric is None else (metric,)
-
     while open_ := test.undecided:
         left = None if budget_s is None else _SPENT * budget_s - (time.perf_counter() - began)
-        if (batch := test.batch(left)) < 1:
+        batch = test.batch(left)
+        if batch < 1:
             raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
         (look_seed,) = root.spawn(1)[0].generate_state(1).tolist()
-        how = Episodes(batch, look_seed, num_envs, distances=(), metrics=metrics)
+        how = Episodes(batch, look_seed, num_envs, distances=(), metrics=() if metric is None else (metric,))
         evaluator = Evaluator(agent, environment, [one.stack for one in open_], how)
         with closing(evaluator), one_thread():
             for place, one in enumerate(open_):
@@ -193,20 +191,14 @@ def assert_robust(
                 for sentence in () if warned else row.environment_notes.values():
                     warnings.warn(sentence, stacklevel=3)
                 warned = True
-                one.returns += row.returns if metric is None else row.metrics[metric]
-                one.seeds += evaluator.seeds
+                one.add(row.returns if metric is None else row.metrics[metric], evaluator.seeds)
                 one.seconds = (time.perf_counter() - started) / batch
                 if test.claim.refuted_by(one.returns):
-                    verdict = test.verdict(one)
-                    raise NotRobust(
-                        f"{verdict}, less than the {number_text(least)} asked for. The worst of them has the seed "
-                        f"{verdict.worst_seed}: env.reset(seed={verdict.worst_seed}); see also "
-                        f"{where.format(repr(verdict.threat))}"
-                    )
+                    raise NotRobust(_broken(test.verdict(one), test, where))
                 if budget_s is not None and time.perf_counter() - began > budget_s:
                     raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
         test.end_look()
-    return Robust(tuple(map(test.verdict, test.tried)), time.perf_counter() - began, left_out)
+    return Robust(tuple(map(test.verdict, tried)), time.perf_counter() - began, left_out)
 
 
 @dataclass
@@ -225,6 +217,11 @@ class _Tried:
     seeds: list[int] = field(default_factory=list)
     seconds: float = 0.0
     above: bool = False
+
+    def add(self, returns: Sequence[float], seeds: Sequence[int]) -> None:
+        """The episodes of a look."""
+        self.returns += returns
+        self.seeds += seeds
 
 
 class _SequentialTest:
@@ -293,6 +290,16 @@ def _budget(given: float | None) -> float | None:
     return seconds
 
 
+def _return_range(given: tuple[float | None, float | None] | None) -> tuple[float | None, float | None]:
+    """The lowest and the highest return that are given, after checking them; None is a range without limits."""
+    if given is None:
+        return None, None
+    low, high = given
+    if low is not None and high is not None and low >= high:
+        raise ValueRangeError(f"return_range must go from the lowest to the highest return, got {low:g} to {high:g}")
+    return low, high
+
+
 def _attacks(
     victim: Victim,
     environment: Environment,
@@ -300,24 +307,32 @@ def _attacks(
     eps: float | None,
     scale: object,
     within: Budget | None,
-    attacks: str | Sequence[object] | None,
+    attacks: Sequence[object] | None,
 ) -> tuple[list[ThreatStack], dict[str, str]]:
     """The threats that are tried, and why others are not."""
-    budget, given = None, [attacks] if isinstance(attacks, str) else [*(attacks or ())]
+    budget = None
     if attacks is None or eps is not None or within is not None or scale is not None:
         budget = needed_budget("assert_robust", eps, scale, within)  # type: ignore[arg-type]  # Linf says what scale is
+    setting, given = AttackSetting(victim, environment, budget), [*(attacks or ())]
     names = [attack for attack in given if isinstance(attack, str) and ":" not in attack]
-    threats, left_out = [attack for attack in given if attack not in names], dict[str, str]()
-    if names or attacks is None:
-        setting = AttackSetting(victim, environment, budget)
-        entries, left_out = entries_that_apply(names or suite, setting)
-        if names and left_out:
-            raise ValueRangeError("; ".join(f"{name} does not apply: {reason}" for name, reason in left_out.items()))
-        threats = [*(entry.attack(setting).threat for entry in entries if not entry.per_episodes), *threats]
-        left_out |= {one.name: "it is searched for the episodes it is scored on" for one in entries if one.per_episodes}
+    entries, left_out = ((), {}) if attacks is not None and not names else entries_that_apply(names or suite, setting)
+    if names and left_out:
+        raise ValueRangeError("; ".join(f"{name} does not apply: {reason}" for name, reason in left_out.items()))
+    made = [entry.attack(setting).threat for entry in entries if not entry.per_episodes]
+    threats = [*made, *(attack for attack in given if attack not in names)]
+    left_out |= {one.name: "it is searched for the episodes it is scored on" for one in entries if one.per_episodes}
     if not threats:
         raise ValueRangeError(f"no attack applies: {left_out}")
     return [as_threat_stack(threat, victim) for threat in threats], left_out
+
+
+def _broken(verdict: AttackVerdict, test: _SequentialTest, where: str) -> str:
+    """What is wrong, and how to see it."""
+    again = where.format(repr(verdict.threat))
+    return (
+        f"{verdict}, less than the {number_text(test.claim.min_return)} asked for. The worst of them has the seed "
+        f"{verdict.worst_seed}: env.reset(seed={verdict.worst_seed}); see also {again}"
+    )
 
 
 def _undecided(test: _SequentialTest, budget_s: float | None, spent: float) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from types import NoneType
 from typing import Any, get_type_hints
 
 from adv_wrappers.environments.environment import named_code
@@ -81,23 +81,29 @@ class Grid:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        hints = {**get_type_hints(Grid, include_extras=True), "suite": tuple[str, ...] | None}
-        for name, hint in hints.items():
-            given = getattr(self, name)
-            if name in _LISTS:
-                if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
-                    raise ValueRangeError(f"{name} of a plan must be a list, got {given!r:.80}")
-                given = tuple(given)
-            for part in given if name in ("environments", "threats") else ():
-                (environment_parts if name == "environments" else _check_threat)(part)  # raises for what is none
-            if name not in ("environments", "threats") and not (name == "suite" and isinstance(given, str)):
-                given = value_of(hint, given, name)
-            if name in ("environments", "threats", "training"):
-                found = _json_form(f"{name} of a plan", given)
-                given = found if isinstance(found, dict) else tuple(found)
-            set_fields(self, **{name: given})
+        hints = get_type_hints(Grid, include_extras=True)
+        for name in _LISTS:
+            items = getattr(self, name)
+            if isinstance(items, (str, Mapping)) or not isinstance(items, Iterable):
+                raise ValueRangeError(f"{name} of a plan must be a list, got {items!r:.80}")
+            set_fields(self, **{name: tuple(items)})
+        for name in {*hints} - {"environments", "threats", "suite"}:
+            set_fields(self, **{name: value_of(hints[name], getattr(self, name), name)})
         if not self.victims or not self.seeds:
             raise ValueRangeError("a plan needs at least one victim and one seed")
+        for given in self.environments:
+            environment_parts(given)  # raises for what is none
+        for threat in self.threats:
+            _check_threat(threat)
+        for name in ("environments", "threats", "training"):
+            found = _json_form(f"{name} of a plan", getattr(self, name))
+            set_fields(self, **{name: tuple(found) if name != "training" else found})
+        if self.suite is not None and not isinstance(self.suite, str):  # else a name, or names
+            set_fields(self, suite=value_of(tuple[str, ...], self.suite, "suite"))
+        for name in _LISTS:
+            texts = Counter(json.dumps(item, sort_keys=True) for item in getattr(self, name))
+            if double := [text for text, count in texts.items() if count > 1]:
+                raise ValueRangeError(f"{name} of a plan name {double[0]} twice")
 
     def how(self, seed: int) -> Episodes:
         """How the cells with a seed are played."""
@@ -117,7 +123,7 @@ class Grid:
         for threat in self.threats:
             parts = split_stack(threat) if isinstance(threat, str) else threat
             parts = [parts] if isinstance(parts, Mapping) else list(parts)
-            open_, untimed = any(map(_needs_budget, parts)), any(map(_takes_timing, parts))
+            open_, untimed = any(_needs_budget(part) for part in parts), any(_takes_timing(part) for part in parts)
             if open_ and not self.budgets:
                 raise BudgetError(f"{threat!r:.80} needs a budget: eps=... in its text, or budgets in the plan")
             budgets, timings = self.budgets if open_ else ("",), self.timings if untimed and self.timings else ("",)
@@ -132,16 +138,14 @@ def environment_parts(given: object) -> tuple[str, dict[str, Any] | None, str | 
     Raises:
         SpaceError: for anything but an id, and a dictionary with these.
     """
-    about = {"id": given} if isinstance(given, str) else given
-    kinds: dict[str, Any] = {"id": str, "kwargs": (Mapping, NoneType), "make": (str, NoneType)}
-    if not isinstance(about, Mapping) or "id" not in about or {*about} - {*kinds}:
+    if isinstance(given, str):
+        return given, None, None
+    if not isinstance(given, Mapping) or not isinstance(given.get("id"), str) or {*given} - {"id", "kwargs", "make"}:
         raise SpaceError(f"an environment is an id, or a dictionary with id, kwargs and make, got {given!r:.80}")
-    if not all(isinstance(about.get(name), kind) for name, kind in kinds.items()):
-        raise SpaceError(
-            f"an environment has a text as id, a table as kwargs and module:function as make: {given!r:.80}"
-        )
-    kwargs = about.get("kwargs")
-    return about["id"], None if kwargs is None else dict(kwargs), about.get("make")
+    kwargs, make = given.get("kwargs"), given.get("make")
+    if not isinstance(kwargs, (Mapping, type(None))) or not isinstance(make, (str, type(None))):
+        raise SpaceError(f"kwargs of an environment are a table and make a text, module:function, got {given!r:.80}")
+    return given["id"], None if kwargs is None else dict(kwargs), make
 
 
 def _check_threat(given: object) -> None:
@@ -223,15 +227,13 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Values that JSON knows, without those that are the defaults."""
-        grids = [
-            {
-                name: value
-                for name, value in vars(grid).items()
-                if name == "victims" or value != getattr(_DEFAULTS, name)
-            }
-            for grid in self.grids
-        ]
-        return {"grids": json.loads(json.dumps(grids))}
+        grids = []
+        for grid in self.grids:
+            values = {f.name: getattr(grid, f.name) for f in fields(Grid)}
+            missing = [f.name for f in fields(Grid) if f.default is MISSING and f.default_factory is MISSING]
+            chosen = [name for name in values if name in missing or values[name] != getattr(_DEFAULTS, name)]
+            grids.append(json.loads(json.dumps({name: values[name] for name in chosen})))
+        return {"grids": grids}
 
     @staticmethod
     def from_dict(data: object) -> Plan:
@@ -242,11 +244,13 @@ class Plan:
         """
         if not isinstance(data, Mapping):
             raise ValueRangeError(f"expected a plan, a dictionary with victims and threats, got {data!r:.80}")
+        shared = {name: value for name, value in data.items() if name != "grids"}
         grids = data.get("grids", [{}])
         if not isinstance(grids, (list, tuple)) or not grids or not all(isinstance(grid, Mapping) for grid in grids):
             raise ValueRangeError(f"grids of a plan are a list of dictionaries, got {grids!r:.80}")
-        made, known = list[Grid](), {f.name for f in fields(Grid)}
-        for grid in ({**{name: value for name, value in data.items() if name != "grids"}, **grid} for grid in grids):
+        known = {f.name for f in fields(Grid)}
+        made = []
+        for grid in ({**shared, **grid} for grid in grids):
             if unknown := sorted(map(str, {*grid} - known)):
                 raise ValueRangeError(f"a plan has {', '.join(sorted(known))} and grids, not {', '.join(unknown)}")
             if "victims" not in grid:
@@ -265,8 +269,11 @@ class Plan:
             return Plan.from_dict(read_json(path, error=ValueRangeError))
         text = read_bytes(path, error=ValueRangeError)
         with decoding(path, ValueRangeError):
-            return Plan.from_dict(tomllib.loads(text.decode()))
+            data = tomllib.loads(text.decode())
+        return Plan.from_dict(data)
 
     def save(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON; all of it, or nothing."""
+        if Path(path).suffix == ".toml":
+            raise ValueRangeError(f"a plan is written as JSON, and read from TOML too, got {str(path)!r:.80}")
         write_json(Path(path), self.to_dict())

@@ -262,6 +262,7 @@ class _GridExpansion:
 
     def __init__(self, grid: Grid, victims: Mapping[str, Victim], trust: bool) -> None:
         self.grid, self.given, self.trust = grid, victims, trust
+        self.stacks: list[Threat | None] = [None, *grid.stacks()]
         self.left_out: dict[str, str] = {}
 
     def cells(self) -> tuple[list[PlanCell], dict[str, str]]:
@@ -284,16 +285,20 @@ class _GridExpansion:
         return found, self.left_out
 
     def _of_pair(self, name: str, victim: Victim, given: str | Mapping[str, Any]) -> list[PlanCell]:
-        grid, environment, made = self.grid, environment_of_plan(given), list[PlanCell]()
-        how, fitted = replace(grid.how(0), num_envs=1, best_of=1), grid.how(0).fitted(victim)
-        with closing(Player()) as player:
-            evaluator = Evaluator(victim, environment, [CLEAN_RUN], how, player=player)
+        grid = self.grid
+        environment = environment_of_plan(given)
+        evaluator = Evaluator(
+            victim, environment, [CLEAN_RUN], replace(grid.how(0), num_envs=1, best_of=1), player=(player := Player())
+        )
+        made: list[PlanCell] = []
+        with closing(player):
             if not victim.is_known:
                 raise VictimError(f"{name} is a function, which its rows could not be known by: evaluate it by itself")
-            for threat in [None, *grid.stacks(), *self._of_suite(name, victim, environment)]:
-                recipe = threat if isinstance(threat, AttackRecipe) else None
-                if recipe is not None:
-                    text, layers = recipe.name, [recipe.identity]
+            fitted = grid.how(0).fitted(victim)
+            width = fitted.num_envs or 1
+            for threat in [*self.stacks, *self._of_suite(name, victim, environment)]:
+                if isinstance(threat, AttackRecipe):
+                    recipe, text, layers = threat, threat.name, [threat.identity]
                 else:
                     try:
                         stack = evaluator.stacks[0] if threat is None else as_threat_stack(threat, victim)
@@ -302,46 +307,59 @@ class _GridExpansion:
                     except (SpaceError, VictimError) as error:
                         self.left_out[f"{name} on {environment}, {threat}"] = str(error)
                         continue
-                    text, layers = stack.name, [json_form(layer) for layer in stack.layers]
+                    recipe, text, layers = None, stack.name, [json_form(layer) for layer in stack.layers]
                 for seed in grid.seeds:
                     episodes = replace(fitted, seed=seed)
-                    about = {"seed": seed, "num_envs": fitted.num_envs or 1, "episode_seeds": episodes.seeds}
-                    draws = grid.best_of if layers else 1
-                    key = row_key({**evaluator.about, **about}, layers, draws, evaluator.sampled)
+                    about = {**evaluator.about, "seed": seed, "num_envs": width, "episode_seeds": episodes.seeds}
+                    key = row_key(about, layers, grid.best_of if layers else 1, evaluator.sampled)
                     if key is None:
                         raise ThreatError(f"{text} has no JSON form, which a plan needs")
-                    own = None if isinstance(threat, AttackRecipe) else threat
-                    cell = (name, grid.select, grid.device, environment, own, recipe, text, episodes)
-                    made.append(PlanCell(key, *cell))
-        return sorted(made, key=lambda cell: grid.seeds.index(cell.episodes.seed))
+                    made.append(
+                        PlanCell(
+                            key,
+                            name,
+                            grid.select,
+                            grid.device,
+                            environment,
+                            None if isinstance(threat, AttackRecipe) else threat,
+                            recipe,
+                            text,
+                            episodes,
+                        )
+                    )
+        place = {seed: i for i, seed in enumerate(grid.seeds)}
+        return sorted(made, key=lambda cell: place[cell.episodes.seed])
 
     def _of_suite(self, name: str, victim: Victim, environment: Environment) -> list[Threat | AttackRecipe]:
         """The entries of the grid's suite that apply, under each budget and timing.
 
         They are dictionaries, or recipes of those that are trained, or searched for the episodes that are played.
         """
-        grid, found, where = self.grid, dict[str, Threat | AttackRecipe](), f"{name} on {environment}"
+        grid, found = self.grid, dict[str, Threat | AttackRecipe]()
         for budget in (grid.budgets or (None,)) if grid.suite is not None else ():
             # what is trained, and under which budget; an entry has its own
-            training = grid.steps, grid.training_seed, grid.training, grid.num_envs
-            trained = AttackRecipe("", budget, None, grid.train, *training)
+            trained = AttackRecipe(
+                "", budget, None, grid.train, grid.steps, grid.training_seed, grid.training, grid.num_envs
+            )
             setting = trained.setting(victim, environment, grid.how(0))
             entries, reasons = entries_that_apply(grid.suite or (), setting)
             if grid.timings:
                 reasons |= {entry.name: _UNTIMED for entry in entries if entry.per_episodes}
                 entries = tuple(entry for entry in entries if not entry.per_episodes)
+            where = f"{name} on {environment}"
             self.left_out |= {f"{where}, {entry}": reason for entry, reason in reasons.items()}
             for entry, timing in itertools.product(entries, grid.timings or (None,)):
                 timing = None if entry.name in TIMED else timing
+                made: Threat | AttackRecipe
                 own = None if entry in SUITES["action"] and setting.within("action") == Valid() else budget
-                made: Threat | AttackRecipe = AttackRecipe(entry.name, own, timing)
                 if entry.trains(setting):
                     made = replace(trained, entry=entry.name, budget=own, when=timing)
-                elif not entry.per_episodes:
+                elif entry.per_episodes:
+                    made = AttackRecipe(entry.name, own, timing)
+                else:
                     threat = entry.attack(setting).threat
                     timing = timing if threat.when is None else None
-                    recipe = AttackRecipe(entry.name, own, timing)
-                    made = _loadable_form(with_timing(threat, timing)) or recipe
+                    made = _loadable_form(with_timing(threat, timing)) or AttackRecipe(entry.name, own, timing)
                 known = made.identity if isinstance(made, AttackRecipe) else made
                 found.setdefault(json.dumps(known, sort_keys=True), made)  # entries with a budget of their own
         return list(found.values())

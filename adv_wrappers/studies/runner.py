@@ -46,9 +46,11 @@ class RunSummary:
     play_seconds: float = 0.0
 
     def __str__(self) -> str:
-        counts = {"known before": self.known, "failed": len(self.failed), "do not apply": len(self.left_out)}
-        first = f"{self.played} cells played in {self.seconds:.0f} s ({self.play_seconds:.0f} s of playing)"
-        return ", ".join([first, *(f"{count} {words}" for words, count in counts.items() if count)])
+        words = [f"{self.played} cells played in {self.seconds:.0f} s ({self.play_seconds:.0f} s of playing)"]
+        words += [f"{self.known} known before"] * bool(self.known)
+        words += [f"{len(self.failed)} failed"] * bool(self.failed)
+        words += [f"{len(self.left_out)} do not apply"] * bool(self.left_out)
+        return ", ".join(words)
 
 
 @checked
@@ -110,9 +112,10 @@ class _Run:
         store.place(cell.key for cell in cells.cells)
         done = store.done(cell.key for cell in cells.cells)
         self.waiting = collections.deque(cell for cell in cells_of(cells, store) if cell.key not in done)
-        self.known, self.played, self.under_way, self.play_seconds = len(done), 0, 0, 0.0
+        self.known, self.played, self.under_way = len(done), 0, 0
         self.failed: dict[str, str] = {}  # by key
         self.said = set[tuple[str, str]]()  # of which environment what kind of thing was said
+        self.play_seconds = 0.0
 
     def play(self) -> RunSummary:
         self._report()
@@ -124,8 +127,14 @@ class _Run:
                 self._add([_played(one) for one in self.executor.collect(_COLLECT)])
             elif self.waiting:  # another run plays them
                 time.sleep(_POLL)
-        seconds = time.perf_counter() - self.began
-        return RunSummary(self.played, self.known, self._errors(), self.cells.left_out, seconds, self.play_seconds)
+        return RunSummary(
+            self.played,
+            self.known,
+            self._errors(),
+            self.cells.left_out,
+            time.perf_counter() - self.began,
+            self.play_seconds,
+        )
 
     def _next(self) -> PlanCell | None:
         """A cell that this run has claimed; None where other runs have claimed all that are left.
@@ -177,6 +186,5 @@ def _played(one: Played[PlanCell, PlayedCell]) -> PlayedCell:
     """What became of a cell; an error is that of its process, or of what cannot be sent back."""
     if one.error is None:
         return one.value()
-    said = f"{type(one.error).__name__}: {one.error}"
-    said = said if isinstance(one.error, WorkerError) else f"WorkerError: {said}"
-    return PlayedCell(one.task.key, str(one.task), None, None, said, 0.0, "")
+    error = one.error if isinstance(one.error, WorkerError) else WorkerError(f"{type(one.error).__name__}: {one.error}")
+    return PlayedCell(one.task.key, str(one.task), None, None, f"{type(error).__name__}: {error}", 0.0, "")

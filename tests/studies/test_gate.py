@@ -122,7 +122,7 @@ def test_verdicts_are_wrong_no_more_often_than_asked_for():
         verdict = None
         for look in test.looks:
             for one in test.tried:
-                one.returns += draw.binomial(5, 0.5, look - len(one.returns)).tolist()
+                one.add(draw.binomial(5, 0.5, look - len(one.returns)).tolist(), [0])
             test.end_look()
             verdict = "fails" if broken(test) else None if test.undecided else "passes"
             if verdict is not None:
@@ -152,7 +152,7 @@ def test_a_look_is_cut_to_the_time_that_is_left():
     test = sequential(2, 2.5)
     assert test.batch(100.0) == 1
     for one in test.tried:
-        one.returns += [2.0]
+        one.add([2.0], [0])
         one.seconds = 0.5
     test.end_look()
     assert test.batch(100.0) == 9 and test.batch(4.0) == 4 and test.batch(1.0) == 1 and test.batch(1.0) == 0
@@ -186,7 +186,7 @@ def test_a_task_that_is_seldom_won_is_not_failed_for_its_first_losses(chance, as
         test = sequential(3, asked)
         for look in test.looks:
             for one in test.tried:
-                one.returns += draw.binomial(1, chance, look - len(one.returns)).tolist()
+                one.add(draw.binomial(1, chance, look - len(one.returns)).tolist(), [0])
             test.end_look()
             failed += broken(test)
             if broken(test) or not test.undecided:

@@ -70,6 +70,8 @@ NO_THREATS = [3, 1.5, None, True, [], [3], [None], ["noise", None], [["noise"]],
     [
         ({"victims": []}, "at least one victim"), ({"victims": VICTIM}, "victims of a plan must be a list"),
         ({"seeds": []}, "one seed"), ({"seeds": [-1]}, "seeds must be"),
+        ({"seeds": [0, 0]}, "seeds of a plan name 0 twice"),
+        ({"threats": ["noise:eps=1"] * 2}, "name \"noise:eps=1\" twice"),
         ({"victims": [3]}, "victims must be a text"),
         ({"episodes": 0}, "episodes must be an integer"), ({"eps": 0.1}, "a plan has .* not eps"),
         ({"grids": []}, "grids of a plan"),
@@ -101,6 +103,12 @@ def test_what_is_refused(change, message):
 def test_environments_that_are_none(given):
     with pytest.raises(SpaceError, match="environment"):
         Plan.of(victims=[VICTIM], environments=[given])
+
+
+def test_a_plan_is_written_as_json_alone(tmp_path):
+    with pytest.raises(ValueRangeError, match="a plan is written as JSON, and read from TOML too"):
+        Plan.of(victims=[VICTIM]).save(tmp_path / "plan.toml")
+    assert not (tmp_path / "plan.toml").exists()
 
 
 def test_files_that_hold_no_plan(tmp_path):
