@@ -62,6 +62,6 @@ def test_supported_pythons_are_the_same_everywhere():
 
 
 def test_the_check_resolves_what_the_readme_runs():
-    command = re.search(r"tox -e ([a-z,]+)", (ROOT / "README.md").read_text(encoding="utf-8"))[1].split(",")
+    command = re.search(r"tox -p 2 -e ([a-z,]+)", (ROOT / "README.md").read_text(encoding="utf-8"))[1].split(",")
     assert set(command) - {"resolve"} == set(resolve.ENVIRONMENTS) - {"demo"}
-    assert f"tox -e {','.join(command)}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert f"tox -p 2 -e {','.join(command)}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

@@ -102,8 +102,9 @@ def mixes_rows(victim: Any, rows: Callable[[int, int], Any]) -> bool:
     try:
         with torch.no_grad(), unchanged_randomness():
             seed_all(0)
-            together = victim.params(obs, victim.initial_state(3))
-            alone = [victim.params(select(obs, np.array([i])), victim.initial_state(1)) for i in range(3)]
+            state = victim.initial_state(3)
+            together = victim.params(obs, state)
+            alone = [victim.params(select(obs, row), select(state, row)) for row in (np.array([i]) for i in range(3))]
             apart = (together - torch.cat(alone)).abs().nan_to_num(nan=0.0).amax()
             return bool(apart > 1e-2 * (1 + together.abs().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).amax()))
     except Exception:  # of the module's own, or a device from which nothing is read
