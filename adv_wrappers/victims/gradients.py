@@ -52,7 +52,7 @@ def gradient(victim: Any, loss: Loss, state: object, fill: Fill | None) -> Calla
         params,
         loss,
         "the victim's output carries no gradient to the observation: its module must not detach, run under "
-        f"no_grad, or choose actions itself; {_INSTEAD}",
+        f"no_grad, or choose actions itself, and must use what is attacked; {_INSTEAD}",
     )
 
 

@@ -142,6 +142,7 @@ def from_module(
     own, said = module, kind
     if initial_state is None and takes_one(module, rows):
         module = SingleObservation(module)
+    returns = module
     if kind == "action":
         chooses = not isinstance(action_space, spaces.Box)
         module = ChosenActions(module, action_space) if chooses else module
@@ -149,8 +150,8 @@ def from_module(
     kept = initial_state is None  # whether the state is the module's own affair
     if kept and (inner := take_out_state(module, rows)) is not None:
         module, initial_state = inner, inner.start if inner.recurrent else None
-    elif kept and said != "action":
-        initial_state = returned_start(module, rows)
+    elif kept:
+        initial_state = returned_start(returns, rows)
     if initial_state is not None and (by_rows := rows_first(module, initial_state, rows)) is not None:
         value = value if kept or value is None else partial(by_rows.value, value)
         module, initial_state = by_rows, by_rows.start

@@ -183,3 +183,27 @@ def test_a_sequence_within_an_observation_needs_no_state():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         adv.from_module(lambda x: layer(x.view(-1, 2, 2))[0][:, -1], SEEN, TWO, "logits")
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(2), spaces.Box(-1, 1, (2,))])
+def test_a_module_that_returns_its_action_and_its_state(space):
+    class Memory(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.cell, self.head = nn.LSTM(4, 8), nn.Linear(8, 2)
+
+        def forward(self, x, hidden=None):
+            seen, hidden = self.cell(x[None], hidden)
+            mean = self.head(seen[0])
+            return (mean.argmax(-1) if isinstance(space, spaces.Discrete) else mean), hidden
+
+    net, box = Memory(), spaces.Box(-9, 9, (4,), np.float32)
+    victim = adv.from_module(net, box, space, "action")
+    assert victim.recurrent
+    state, hidden = victim.initial_state(1), None
+    for obs in np.random.default_rng(0).uniform(-9, 9, (30, 1, 4)).astype(np.float32):
+        with torch.no_grad():
+            action, hidden = net(torch.from_numpy(obs), hidden)
+        np.testing.assert_allclose(victim.act_on(obs, state), action.numpy(), atol=1e-6)
+        state = victim.advance(torch.from_numpy(obs), state)
