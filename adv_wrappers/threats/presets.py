@@ -122,13 +122,29 @@ def parse_budget(name: str, how: object, eps: float | None, norm: str | None, sc
     )
 
 
+# arguments of every preset, which are those of its budget and of its timing
+_BESIDE = ("eps", "norm", "scale", "newest", "change", "plausible", "model", "p", "at")
+
+
 @dataclass(frozen=True)
 class Preset:
-    """A perturbation class and the arguments that make the preset."""
+    """A perturbation class and the arguments that make the preset.
+
+    Raises:
+        ThreatError: for a class with a field that texts give to the budget or the timing.
+    """
 
     kind: type[Perturbation]
     arguments: Mapping[str, Any] = field(default_factory=dict)
     words: str = ""  # the difference from other presets of the same class
+
+    def __post_init__(self) -> None:
+        own = [each.name for each in fields(self.kind) if each.init and each.name in _BESIDE]  # type: ignore[arg-type]
+        if own:
+            raise ThreatError(
+                f"{', '.join(own)} of {self.kind.__name__}: of a preset that is an argument of the budget or the "
+                f"timing, as {', '.join(_BESIDE)} are: give the field another name"
+            )
 
     @property
     def on(self) -> On:
@@ -248,7 +264,7 @@ def _listed_by(found: object) -> list[type[Perturbation]]:
 presets = PresetTable(presets_of([*_classes(all_attacks), *_classes(daylight)]), after_load)
 
 TEXTS = ("when", "victim", "card", "critic", "dynamics", "model")  # values that are never numbers
-_COMMON = ("eps", "norm", "scale", "newest", "change", "plausible", "model", "victim", "when", "p", "at")
+_COMMON = (*_BESIDE, "victim", "when")
 
 
 def threat(
@@ -331,6 +347,8 @@ def _hint(name: str) -> str:
     kind = Value.kinds.get(name.partition(":")[0])
     if kind is not None and issubclass(kind, (Actor, Hybrid)):
         return " (that is trained: train_adversary, or adv-wrappers train-adversary, and then learned:card=FOLDER)"
+    if name.partition(":")[0] == "beam":
+        return " (a search over whole episodes: beam_search, whose threat is a row of evaluate, or adv-wrappers suite)"
     words = name.strip().lower().replace("_", "-").split()
     close = difflib.get_close_matches(words[0], presets, n=1) if words else []
     colon = ":..." if len(words) > 1 else ""  # noise eps=0.1

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ import pytest
 from gymnasium import spaces
 
 import adv_wrappers as adv
+from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.value import Value, decode
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError, VictimError
 from adv_wrappers.registry import names_without_importing
-from adv_wrappers.threats.presets import PresetTable, as_threat, names, parse_threat
+from adv_wrappers.threats.presets import Preset, PresetTable, as_threat, names, parse_threat
 from tests.every_case import every_case
 from tests.laws.checks import adversary_of, model_of
 from tests.rigs import RIGS, vector
@@ -333,3 +335,17 @@ def test_an_observation_of_shape_nothing_is_attacked_or_refused(space, at):
     few = "stuck-sensor:features=0"
     adv.wrap(showing(space), parse_threat(few, at=at)).reset(seed=0)
     assert {"noise", "pgd", "carlini-wagner", "hop-skip-jump", "max-diff", "square", "observation-delay"} <= attacked
+
+
+def test_a_field_that_texts_give_to_the_timing_is_refused():
+    @dataclass(frozen=True)
+    class Fault(Perturbation):
+        p: float = 0.1
+
+    with pytest.raises(ThreatError, match="p of Fault: of a preset that is an argument of the budget or the timing"):
+        Preset(Fault)
+
+
+def test_a_search_is_named_where_a_preset_is_asked_for():
+    with pytest.raises(ThreatError, match=r"unknown preset 'beam' .*beam_search"):
+        parse_threat("beam:eps=0.1")
