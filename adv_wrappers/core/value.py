@@ -143,6 +143,7 @@ def _victim(data: Mapping[str, Any], victims: Victims | None) -> Any:
         victim = victims(ref) if victims is not None and ref else None
     if victim is None:
         takes = "victims=load_victim, or victims={reference or hash: victim}"
+        takes += "" if ref else "; one that is saved has a reference, as in victim=card:FOLDER or sb3:FILE.zip"
         raise VictimError(f"no victim for reference {ref!r} (sha256 {sha256[:12]}): from_dict takes {takes}")
     if sha256 and victim.fingerprint() != sha256:
         raise VictimError(
