@@ -8,6 +8,7 @@ user's own look at every reset and at the first steps. Neither changes anything;
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import os
@@ -96,7 +97,8 @@ def _watch() -> None:
         time.sleep(_LOOK_SECONDS)
         since, sentences = hanging(since, time.monotonic())
         for sentence in sentences:
-            print(sentence, file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError, ValueError):  # a standard error that was closed meanwhile
+                print(sentence, file=sys.stderr, flush=True)
 
 
 class CheckedEnv(TransparentEnv, KeepsItself):

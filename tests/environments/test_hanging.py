@@ -85,12 +85,42 @@ def test_an_environment_that_is_never_made_is_told_of():
     assert told[0].endswith(" has not answered for 30 s")
 
 
-def test_the_thread_says_it_on_the_standard_error(monkeypatch, capfd):
+@pytest.fixture
+def anew(monkeypatch):
+    """A thread that looks often is begun by the next environment."""
     monkeypatch.setattr("adv_wrappers.environments.checked.HANGING_SECONDS", 0.0)
     monkeypatch.setattr("adv_wrappers.environments.checked._LOOK_SECONDS", 0.01)
     for thread in threading.enumerate():
         if thread.name == "_watch":
             monkeypatch.setattr(thread, "name", "another")
+
+
+def test_the_thread_goes_on_where_the_standard_error_is_closed(monkeypatch, anew):
+    written = threading.Semaphore(0)
+
+    class Closed:
+        def write(self, text):
+            written.release()
+            raise OSError(9, "Bad file descriptor")
+
+        def flush(self):
+            pass
+
+    monkeypatch.setattr("sys.stderr", Closed())
+    made = Hanging("reset")
+    env = made_by(lambda: made)
+    (watching,) = (thread for thread in threading.enumerate() if thread.name == "_watch")
+    for _ in range(2):  # each is told of by the same thread
+        player = threading.Thread(target=env.reset)
+        player.start()
+        assert written.acquire(timeout=60)
+        made.go_on.release()
+        player.join()
+        assert watching.is_alive()
+    env.close()
+
+
+def test_the_thread_says_it_on_the_standard_error(anew, capfd):
     made = Hanging("reset")
     env = made_by(lambda: made)
     (watching,) = (thread for thread in threading.enumerate() if thread.name == "_watch")
