@@ -201,8 +201,7 @@ def too_few_episodes(rows: Sequence[CheckedRow]) -> list[str]:
 
 def mode_of_stochastic_policy(victim: Victim) -> list[str]:
     """A victim that samples its actions where it comes from, evaluated by their mode."""
-    chosen = getattr(victim, "chooses", False)  # by a function that returns actions
-    if chosen or victim.select == "sample" or victim.kind not in ("logits", "gaussian", "distribution"):
+    if victim.chooses or victim.select == "sample" or victim.kind not in ("logits", "gaussian", "distribution"):
         return []
     source = ((victim.card or {}).get("action") or {}).get("select")
     if source == "sample":

@@ -140,7 +140,7 @@ def budget_from_text(text: str | None) -> Budget | None:
     if text is None:
         return None
     named = {piece.partition("=")[0].strip() for piece in split_arguments(text)}
-    if other := sorted(named - BUDGET_ARGUMENTS):
+    if other := sorted(named.difference(BUDGET_ARGUMENTS)):
         raise BudgetError(f"a budget has {', '.join(sorted(BUDGET_ARGUMENTS))}, not {', '.join(other)}: {text!r:.80}")
     return parse_threat(f"noise:{text}").budget
 

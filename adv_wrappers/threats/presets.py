@@ -122,8 +122,8 @@ def parse_budget(name: str, how: object, eps: float | None, norm: str | None, sc
     )
 
 
-# arguments of every preset, which are those of its budget and of its timing
-_BESIDE = ("eps", "norm", "scale", "newest", "change", "plausible", "model", "p", "at")
+BUDGET_ARGUMENTS = ("eps", "norm", "scale", "newest", "change", "plausible", "model")  # of every preset
+_BESIDE = (*BUDGET_ARGUMENTS, "p", "at")  # which no field of a perturbation may be called
 
 
 @dataclass(frozen=True)
@@ -368,11 +368,6 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
     """
     name, arguments = read_text(text)
     return threat(name, **{**arguments, **{k: v for k, v in given.items() if v is not None}})
-
-
-BUDGET_ARGUMENTS = frozenset(
-    {"eps", "norm", "scale", "newest", "change", "plausible", "model"}
-)  # of a text; the others are the threat's
 
 
 def parse_perturbation(text: str) -> How:

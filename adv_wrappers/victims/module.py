@@ -342,7 +342,6 @@ class ModuleVictim(Victim):
     first = False  # whether the module returns something beside its output that is ignored
     integers = True  # whether values of Discrete spaces come as integers, or as floats as all others
     writes = False  # whether the module writes to its input, and so is given copies
-    chooses = False  # whether the module returns actions, of which logits are made
     probabilities = False  # whether the network returns probabilities, whose logarithms are the logits
     carried = False  # whether the state is one that the user did not give, and the value's network does not take
     unstable: tuple[nn.Module, ...] = ()  # layers of a live victim that must not be in training mode

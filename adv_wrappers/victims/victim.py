@@ -86,6 +86,7 @@ class Victim:
 
     recurrent = False
     differentiable = True
+    chooses = False  # whether its logits are made of the actions that a function returns
     without_gradient = "it works on numpy arrays, is quantised, detaches or runs under no_grad"  # where it has none
     card: dict[str, Any] | None = None
     scales: Mapping[str, Tensor] = MappingProxyType({})
