@@ -338,7 +338,7 @@ class SarsaLearner:
             penalty = self._penalty(x[rows], q, grown) if self.how.robust and grown > 0 else None
             total = loss if penalty is None else loss + self.how.weight * penalty
             rate = self.how.lr * max(0.0, min(1.0, 3 * (1 - share)))  # the last round may overshoot
-            descend(self.adam, total, rate, f"the critic diverged (loss {loss:g}): try a smaller lr")
+            descend(self.adam, total, rate, "the critic diverged (loss {loss:g}): try a smaller lr")
             losses.append((loss.detach(), torch.zeros_like(loss) if penalty is None else penalty.detach()))
         td, smooth = (float(torch.stack(part).mean()) for part in zip(*losses, strict=True))
         return td, smooth

@@ -80,14 +80,14 @@ def descend(adam: torch.optim.Adam, loss: Tensor, rate: float, failed: str, clip
         adam: the optimizer.
         loss: what is minimised.
         rate: the learning rate.
-        failed: what a loss that is not finite means, for the error.
+        failed: what a loss that is not finite means, for the error; ``{loss:g}`` in it is the loss.
         clip: largest norm of all gradients together, or None.
 
     Raises:
         ValueRangeError: for a loss that is not finite.
     """
     if not loss.isfinite():
-        raise ValueRangeError(failed)
+        raise ValueRangeError(failed.format(loss=loss.item()))
     (group,) = adam.param_groups
     group["lr"] = rate
     adam.zero_grad()
