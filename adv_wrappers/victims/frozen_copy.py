@@ -104,6 +104,8 @@ def _compute_parametrized(net: nn.Module) -> None:
     parts: list[Any] = list(net.modules())
     for part in parts:
         if not isinstance(part, torch.jit.ScriptModule) and parametrize.is_parametrized(part):
+            kind = type(part)  # made for the original, which keeps it: what is removed is taken from the class
+            part.__class__ = type(kind.__name__, kind.__bases__, dict(vars(kind)))
             for name in list(part.parametrizations):
                 parametrize.remove_parametrizations(part, name)
 

@@ -212,3 +212,14 @@ def test_a_compiled_module_may_be_live():
     with torch.no_grad():
         net[0].weight.zero_()
     assert torch.equal(victim.params(X), net(X))
+
+
+@pytest.mark.parametrize("name", ["weight_norm", "spectral_norm", "orthogonal"])
+def test_weights_that_are_computed_stay_so_in_the_users_module(name):
+    net = _mlp()
+    getattr(nn.utils.parametrizations, name)(net[0])
+    wanted = net.eval()(X).detach()
+    victim = adv.from_module(net, SEEN, TWO, "q")
+    torch.testing.assert_close(victim.params(X), wanted)
+    torch.testing.assert_close(net(X).detach(), wanted)
+    assert nn.utils.parametrize.is_parametrized(net[0])
