@@ -7,7 +7,8 @@ in, and what lay there before back: the module itself is never changed.
 
 Looked through are buffers and other values (tensors, arrays, numbers, lists of them) of a module and its parts, of
 ScriptModules as well, and of the objects that a function reaches: by what it encloses, by global names, as the object
-of a method. Running statistics of a normaliser that go on in evaluation are such a state, too.
+of a method. Running statistics of a normaliser that go on in evaluation are such a state, too, and so is a parameter
+that calls write.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _RESETS = ("reset_memory", "reset_hidden_states", "reset_hidden_state", "reset_h
            "reset")  # fmt: skip
 _DEEPEST = 5  # objects within objects of a function that are looked through
 _MOST = 2**24  # bytes of one value; a replay buffer is no hidden state
-_WARM, _ASKED = 12, 8  # observations before, and at which answers are compared
+_MOST_WEIGHTS = 2**14  # numbers of a parameter that may be one
+_WARM, _ASKED = (12, 13, 64), 8  # observations before: no period divides them all; and at which answers are compared
 _FOREIGN = ("torch.", "numpy.", "gymnasium.", "adv_wrappers.core.", "adv_wrappers.utils.")  # whose code has no state
 _OWN = {*vars(nn.Module()), "training"}
 Owner = Any  # an object with attributes
@@ -77,11 +79,26 @@ def owners(root: object) -> list[Owner]:
             inner = [it.func, *it.args, *it.keywords.values()]
         elif isinstance(it, (list, tuple, dict)) and len(it) < 100:
             inner = [*(it.values() if isinstance(it, dict) else it)]
-        elif hasattr(it, "__dict__") and not type(it).__module__.startswith(_FOREIGN) and not _is_environment(it):
+        elif _is_object(it) and not type(it).__module__.startswith(_FOREIGN) and not _is_environment(it):
             found.append(it)
-            inner = [*vars(it).values(), type(it).__call__ if callable(it) else None]
+            inner = [*_attributes(it).values(), type(it).__call__ if callable(it) else None]
         queue.extend((each, depth + 1) for each in inner if not _is_value(each))
     return found
+
+
+def _slots(it: object) -> list[str]:
+    named = [kind.__dict__.get("__slots__", ()) for kind in type(it).__mro__]
+    return [name for names in named for name in ((names,) if isinstance(names, str) else names)]
+
+
+def _is_object(it: object) -> bool:
+    return hasattr(it, "__dict__") or bool(_slots(it))
+
+
+def _attributes(it: object) -> dict[str, Any]:
+    """The attributes of an object, also of one with slots."""
+    slots = {name: getattr(it, name) for name in _slots(it) if name[:2] != "__" and hasattr(it, name)}
+    return {**getattr(it, "__dict__", {}), **slots}
 
 
 def _is_environment(it: object) -> bool:
@@ -116,7 +133,7 @@ def _is_value(value: object) -> bool:
 def _values(held: Sequence[Owner]) -> Iterator[tuple[Place, object]]:
     """All values that may be a state, and where they are kept."""
     for number, owner in enumerate(held):
-        names: Any = [*getattr(owner, "__dict__", ())]
+        names: Any = [*_attributes(owner)]
         if isinstance(owner, torch.jit.ScriptModule):
             names = re.findall(
                 r"^    (\w+) = ", owner._c.dump_to_str(False, False, False).partition("methods {")[0], re.M
@@ -128,8 +145,23 @@ def _values(held: Sequence[Owner]) -> Iterator[tuple[Place, object]]:
                 yield Place(number, name), value
 
 
-def _put(owner: Owner, name: str, value: object) -> None:
-    if isinstance(owner, nn.Module):
+def _weights(held: Sequence[Owner]) -> Iterator[tuple[Place, nn.Parameter]]:
+    """The parameters of modules that are small enough for a state, and where they are kept."""
+    for number, owner in enumerate(held):
+        if isinstance(owner, nn.Module) and not isinstance(owner, torch.jit.ScriptModule):
+            for name, weight in owner._parameters.items():
+                if weight is not None and not weight.is_meta and weight.numel() <= _MOST_WEIGHTS:
+                    yield Place(number, name), weight
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one.detach(), other)
+
+
+def _put(owner: Owner, name: str, value: Any) -> None:
+    if isinstance(owner, nn.Module) and isinstance(getattr(owner, name, None), nn.Parameter):
+        owner._parameters[name] = value if isinstance(value, nn.Parameter) else nn.Parameter(value, requires_grad=False)
+    elif isinstance(owner, nn.Module):
         setattr(owner, name, value)
     else:
         object.__setattr__(owner, name, value)  # of frozen dataclasses, too
@@ -172,7 +204,8 @@ def put_back(root: object) -> Iterator[tuple[list[Owner], dict[Place, Any]]]:
     """Within it a module may be called; afterwards it holds what it held: its :func:`owners`, and copies of that."""
     held = owners(root)
     before = dict(_values(held))
-    kept = {place: copied(value) for place, value in before.items()}
+    weights = dict(_weights(held))
+    kept = {place: copied(value) for place, value in {**before, **weights}.items()}
     programs = {number for number, owner in enumerate(held) if isinstance(owner, torch.jit.ScriptModule)}
     for place, value in before.items():
         if place.owner not in programs and isinstance(value, (Tensor, np.ndarray, list, dict, deque)):
@@ -187,6 +220,10 @@ def put_back(root: object) -> Iterator[tuple[list[Owner], dict[Place, Any]]]:
                 _put(owner, place.name, value)
             elif place.owner in programs and _told(now) != _told(kept[place]):
                 _put(owner, place.name, kept[place])
+        for place, weight in weights.items():
+            if not _equal(weight, kept[place]):
+                weight.data = kept[place]
+            _put(held[place.owner], place.name, weight)
 
 
 def seed_all(seed: int) -> None:
@@ -358,18 +395,33 @@ def take_out_state(net: Callable[..., Any], given: Callable[[int, int], Any]) ->
         except Exception:
             return None  # what is wrong with it is said later
         changed = [p for p, value in _values(held) if p in first and _told(value) != _told(first[p])]
+        changed += [place for place, weight in _weights(held) if place in first and not _equal(weight, first[place])]
         if not changed:
             return HiddenState(net) if alone else None
 
         # whether answers depend on what was seen before, by way of what changes
-        initial = {place: first[place] for place in changed} | _after_reset(held, changed)
+        after_reset = _after_reset(held, changed)
+        initial = {place: first[place] for place in changed} | after_reset
         state = HiddenState(net, changed, (), [initial[place] for place in changed])
         if not _depends(state, rows):
             if not alone and not any(_is_buffer(held[place.owner], place.name) for place in changed):
                 return None  # what it only caches
             state = HiddenState(net, (), changed)
         state.axes = _axes(state, rows)
+    if state.recurrent and not after_reset and any(map(_is_used, tensors(state.first))):
+        names = ", ".join(sorted({place.name for place in changed}))
+        warnings.warn(
+            f"the module keeps a state ({names}) that was written before, and no reset() that says how an episode "
+            "begins: every episode begins with what it holds now. Give it as it is before its first observation",
+            UserWarning,
+            stacklevel=3,
+        )
     return state
+
+
+def _is_used(value: Tensor) -> bool:
+    """Whether this looks like what a call left: zeros, ones and counts are what modules begin with."""
+    return value.is_floating_point() and bool((value != value.round()).any())
 
 
 def _takes(net: Callable[..., Any], rows: Callable[[int, int], Any], count: int) -> bool:
@@ -420,9 +472,6 @@ def _is_buffer(owner: Owner, name: str) -> bool:
 
 def _depends(state: HiddenState, rows: Callable[[int, int], Any]) -> bool:
     """Whether what was seen before changes an answer."""
-    now = state.start(1)
-    for seed in range(_WARM):
-        now = state(rows(seed, 1), now)[1]
     asked = [rows(100 + seed, 1) for seed in range(_ASKED)]
 
     def answers(at: Any) -> list[object]:
@@ -432,27 +481,40 @@ def _depends(state: HiddenState, rows: Callable[[int, int], Any]) -> bool:
             found.append(state(obs, at)[0])
         return found
 
-    return not nearly(answers(now), answers(state.start(1)))
+    now = state.start(1)
+    fresh = answers(now)
+    for step in range(1, max(_WARM) + 1):
+        now = state(rows(step, 1), now)[1]
+        if step in _WARM and not nearly(answers(now), fresh):
+            return True
+    return False
 
 
 def _after_reset(held: Sequence[Owner], changed: Sequence[Place]) -> dict[Place, Any]:
     """What the module's own method leaves at the start of an episode, where it has one."""
     called = False
     parts: list[Any] = [owner for owner in held if isinstance(owner, nn.Module)]
-    weights = [(p, p.detach().clone(), p._version) for part in parts for p in part.parameters(recurse=False)]
+    weights = [
+        (weight, weight.detach().clone(), weight._version) for place, weight in _weights(held) if place not in changed
+    ]
     parts += [held[place.owner] for place in changed if not isinstance(held[place.owner], nn.Module)]
     for part in parts:
-        for name in _RESETS:
-            try:
-                getattr(part, name)()
-                called = True
-                break
-            except Exception:  # no such method, or one that takes something
-                continue
+        called = any(_resets(part, name) for name in _RESETS) or called
     for weight, before, version in weights:
         if weight._version != version:  # a reset of another kind
             weight.copy_(before)
     return {place: copied(getattr(held[place.owner], place.name)) for place in changed} if called else {}
+
+
+def _resets(part: Any, name: str) -> bool:
+    """Whether a method of this name could be called: without anything, or with which rows are over."""
+    for given in ((), (torch.ones(1, dtype=torch.bool),), (torch.ones(1),)):
+        try:
+            getattr(part, name)(*given)
+        except Exception:  # no such method, or one that takes something else
+            continue
+        return True
+    return False
 
 
 def _axes(state: HiddenState, rows: Callable[[int, int], Any]) -> tuple[int | None, ...] | None:

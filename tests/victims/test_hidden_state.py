@@ -100,6 +100,84 @@ class Clock(nn.Module):
         return self.actor(x) * float(np.sin(self.t))
 
 
+class Gait(nn.Module):
+    """A clock with a period that divides many numbers of steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor = nn.Linear(6, 2)
+        self.register_buffer("phase", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        out = self.actor(x) * (1 + self.phase)
+        self.phase.copy_((self.phase + 1) % 4)
+        return out
+
+
+class Late(nn.Module):
+    """What it plays was seen twenty steps ago."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor = nn.Linear(6, 2)
+        self.register_buffer("line", torch.zeros(20, 2))
+
+    def forward(self, x):
+        self.line = torch.cat([self.line, self.actor(x)])
+        out, self.line = self.line[:1], self.line[1:]
+        return out
+
+
+class InParameter(nn.Module):
+    """Its state is a parameter that nobody trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory, self.actor = nn.GRUCell(6, 8), nn.Linear(8, 2)
+        self.hidden = nn.Parameter(torch.zeros(1, 8), requires_grad=False)
+
+    def forward(self, x):
+        hidden = self.memory(x, self.hidden)
+        self.hidden.data = hidden.detach()
+        return self.actor(hidden)
+
+
+class Slots:
+    """An object without a dictionary."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last = torch.zeros(1, 2)
+
+
+class InSlots(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor, self.kept = nn.Linear(6, 2), Slots()
+
+    def forward(self, x):
+        self.kept.last = 0.5 * self.kept.last + self.actor(x)
+        return self.kept.last
+
+
+class Chunks(nn.Module):
+    """Four actions at a time, handed out one by one by a method."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor = nn.Linear(6, 8)
+        self.reset()
+
+    def reset(self):
+        self.queues = {"action": deque(maxlen=4)}
+
+    def select_action(self, x):
+        if not self.queues["action"]:
+            self.queues["action"].extend(self.actor(x).detach().view(-1, 4, 2).unbind(1))
+        return self.queues["action"].popleft()
+
+
 class Arrays:
     """An object on numpy arrays."""
 
@@ -134,6 +212,10 @@ MAKERS = {
     "history": lambda: _seeded(History),
     "queue": lambda: _seeded(Queue),
     "number": lambda: _seeded(Clock),
+    "period": lambda: _seeded(Gait),
+    "parameter": lambda: _seeded(InParameter),
+    "slots": lambda: _seeded(InSlots),
+    "chunks": lambda: _seeded(Chunks).select_action,
     "method on arrays": lambda: Arrays().act,
     "lambda": lambda: (lambda program: lambda x: _by_rows(program, x))(_scripted(Lstm)),
     "partial": lambda: functools.partial(_by_rows, _seeded(Lstm)),
@@ -320,6 +402,34 @@ def test_nobody_elses_random_numbers_change():
             break
     else:
         pytest.fail("random numbers of NumPy come from elsewhere")
+
+
+def test_a_long_delay_is_found():
+    victim = adv.from_module(_seeded(Late), SEEN, BOX, "mean")
+    assert victim.recurrent
+
+
+class Masked(nn.Module):
+    """Begins anew where it is told which rows are over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory, self.actor, self.hidden = nn.GRUCell(6, 8), nn.Linear(8, 2), torch.zeros(1, 8)
+
+    def forward(self, x):
+        self.hidden = self.memory(x, self.hidden).detach()
+        return self.actor(self.hidden)
+
+
+def test_a_module_that_was_called_before():
+    net, resets = _seeded(Masked), _seeded(Masked)
+    net(X[0][:1])
+    with pytest.warns(UserWarning, match=r"a state \(hidden\) that was written before, and no reset"):
+        adv.from_module(net, SEEN, BOX, "mean")
+    kind = type("Resets", (Masked,), {"reset": lambda self, dones: self.hidden.mul_(1 - dones.float()[:, None])})
+    resets.__class__ = kind
+    resets(X[0][:1])
+    assert not adv.from_module(resets, SEEN, BOX, "mean").initial_state(1)[0][0].any()
 
 
 def test_a_counter_is_no_state_and_all_rows_are_computed_at_once():
