@@ -2,8 +2,8 @@
 
 Runs are paired by the seeds of their episodes: what an attack takes is counted on the same episodes as without it. An
 environment that draws its random numbers elsewhere than from ``reset(seed=)``, or keeps a state over its episodes,
-plays others each time. And budgets are met with the declared space of observations, which true values may lie outside
-of.
+plays others each time; one that seeds a global generator, or shares a world with others, does so where several are
+played side by side. And budgets are met with the declared space of observations, which true values may lie outside of.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 
 STEPS, MOST_SECONDS = 64, 2  # of an episode that are played twice; fewer where they take longer
+MORE_STEPS, MORE_SECONDS = 500, 0.1  # to which one goes on with these actions, again and again
+TOGETHER = 16  # steps beside another environment
 _ROUNDING = 1e-5  # by which two playings may differ, relative and absolute: bodies in contact are not exact
 
 
@@ -51,43 +53,80 @@ def unrepeated(
     runner, actions = PolicyRunner(victim, 1), list[Any]()
     runner.reset(None, [seed])
 
-    def play(again: bool = True) -> list[tuple[Any, ...]]:
+    def step(env: gym.Env[Any, Any], action: Any) -> tuple[Any, ...]:
+        obs, reward, terminated, truncated, _ = env.step(copy.deepcopy(action))
+        if on_step is not None:
+            on_step()
+        return copy.deepcopy(obs), float(reward), bool(terminated), bool(truncated)
+
+    def play_first() -> list[_Answer]:
         obs, _ = envs[0].reset(seed=seed)
-        found: list[tuple[Any, ...]] = [(copy.deepcopy(obs),)]
-        until, ended = time.monotonic() + MOST_SECONDS, False
-        while not ended and len(found) <= (len(actions) if again else STEPS):
-            if not again:
-                actions.append(runner.act_one(obs))
-            obs, reward, terminated, truncated, _ = envs[0].step(actions[len(found) - 1])
-            found.append((copy.deepcopy(obs), float(reward), bool(terminated), bool(truncated)))
-            if on_step is not None:
-                on_step()
-            ended = bool(terminated or truncated) or (not again and time.monotonic() > until)
+        found: list[_Answer] = [(copy.deepcopy(obs),)]
+        begin = time.monotonic()
+        while len(actions) < MORE_STEPS:
+            own = len(actions) < STEPS  # what comes later costs no question to the agent
+            actions.append(runner.act_one(obs) if own else actions[len(actions) % STEPS])
+            found.append(step(envs[0], actions[-1]))
+            obs, late = found[-1][0], MOST_SECONDS if len(actions) < STEPS else MORE_SECONDS
+            if True in found[-1][2:] or time.monotonic() > begin + late:
+                break
         return found
 
-    first, second = play(again=False), play()
+    def play_again(of: Sequence[gym.Env[Any, Any]], steps: int = MORE_STEPS) -> list[list[_Answer]]:
+        """The answers of some environments, which are played side by side."""
+        found: list[list[_Answer]] = [[(copy.deepcopy(env.reset(seed=seed)[0]),)] for env in of]
+        for action in actions[:steps]:
+            for env, answers in zip(of, found, strict=True):
+                if True not in answers[-1][2:]:
+                    answers.append(step(env, action))
+        return found
+
+    first = play_first()
+    (second,) = play_again(envs[:1])
     if space is not None:
         for answer in first:
             space.look(answer[0], 0)
-    said = _difference(first, second)
-    if said and not _difference(second, play()):
+    if where := _difference(first, second):
+        (third,) = play_again(envs[:1])
+        if _difference(second, third):
+            return (
+                f"the environment does not repeat: {where} when the episode of the same seed is played again with the "
+                f"same actions. {_UNPAIRED} It keeps a state over its episodes, or draws from elsewhere than "
+                f"self.np_random, which super().reset(seed=seed) makes"
+            )
+        first = third
         for env in envs[1:]:
             env.reset(seed=seed)
-        return ""
-    return said
+
+    def differs(of: Sequence[gym.Env[Any, Any]]) -> str:
+        return next(filter(None, (_difference(first, answers) for answers in play_again(of, TOGETHER))), "")
+
+    # a scene that the first reset loads is loaded the second time
+    if len(envs) > 1 and differs(envs[:2]) and (where := differs(envs[:2])):
+        if differs(envs[1:2]):
+            return (
+                f"two environments that are made alike do not repeat each other: {where} when the second plays the "
+                f"episode of the same seed with the same actions. {_UNPAIRED} What its __init__ draws is another one "
+                f"each time: draw it in reset, from self.np_random, or give it as an argument"
+            )
+        return (
+            f"the environment does not repeat: {where} when another one is played beside it. {_UNPAIRED} They share a "
+            f"world or a generator of random numbers, such as NumPy's global one, which reset seeds: draw from "
+            f"self.np_random, which super().reset(seed=seed) makes, or play one at a time, num_envs=1"
+        )
+    return ""
 
 
-def _difference(first: Sequence[tuple[Any, ...]], second: Sequence[tuple[Any, ...]]) -> str:
-    """A sentence about the first answer that differs between two playings; "" for none."""
+_Answer = tuple[Any, ...]  # an observation, and after a step a reward and two flags
+_UNPAIRED = "So runs under attack are not paired with the clean run, and the same call gives other numbers."
+
+
+def _difference(first: Sequence[_Answer], second: Sequence[_Answer]) -> str:
+    """The first answer that differs between two playings, in words; "" for none."""
     for step, (one, two) in enumerate(zip(first, second, strict=False)):
         for name, a, b in zip(("observation", "reward", "terminated", "truncated"), one, two, strict=False):
             if where := difference(a, b, name, _ROUNDING):
-                return (
-                    f"the environment does not repeat: {f'step {step}' if step else 'the reset'} has another {where} "
-                    f"when the episode of the same seed is played again with the same actions. So runs under attack "
-                    f"are not paired with the clean run, and the same call gives other numbers. It keeps a state over "
-                    f"its episodes, or draws from elsewhere than self.np_random, which super().reset(seed=seed) makes"
-                )
+                return f"{f'step {step}' if step else 'the reset'} has another {where}"
     return ""
 
 

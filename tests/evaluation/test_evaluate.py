@@ -20,7 +20,7 @@ from adv_wrappers.evaluation import rollout
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import ThisProcess
-from adv_wrappers.evaluation.first_steps import STEPS
+from adv_wrappers.evaluation.first_steps import TOGETHER
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
@@ -167,7 +167,8 @@ def test_idle_rows_are_not_simulated(num_envs: int) -> None:
     report = adv.evaluate(agent, make, ["noise:eps=9"], episodes=5, num_envs=num_envs, distances=())
     lengths = [row["lengths"] for row in report.threats]
     assert len({*lengths[0]}) > 1 and lengths[0] == lengths[1]  # rows end at different steps
-    looked = 2 * min(lengths[0][0], STEPS)  # the first steps of the first episode, twice before anything is played
+    first = lengths[0][0]  # the first episode is played twice before, and its beginning beside another environment
+    looked = 2 * first + (2 * min(first, TOGETHER) if num_envs > 1 else 0)
     assert sum(env.steps for env in made) == looked + sum(map(sum, lengths))
     assert all(env.resets >= 2 for env in made[:num_envs])  # in every run
 

@@ -117,6 +117,70 @@ def test_an_environment_that_does_not_follow_its_seed(env: Any, where: str) -> N
     assert where in sentence and "not paired" in sentence and "super().reset(seed=seed)" in sentence
 
 
+class SeedsNumpy(GlobalNumpy):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        np.random.seed(seed)
+        return super().reset()
+
+
+class OneWorld(Well):
+    """All of them are one simulation."""
+
+    world = SimpleNamespace(t=0)
+
+    def reset(self, **given: Any) -> Any:
+        self.world.t = 0
+        return super().reset(**given)
+
+    def step(self, action: Any) -> Any:
+        self.world.t += 1
+        obs, _, *rest = super().step(action)
+        return obs, float(self.world.t), *rest
+
+
+class OneSpace(Well):
+    """Draws from the space of its class, which every reset seeds."""
+
+    observation_space = spaces.Box(-1, 1, (3,))
+
+    def show(self) -> Any:
+        return self.observation_space.sample()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.observation_space.seed(seed)
+        return super().reset()
+
+
+@pytest.mark.parametrize("env", [SeedsNumpy, OneWorld, OneSpace])
+def test_one_that_repeats_alone(env: Any) -> None:
+    (sentence,) = said(env, "beside it")
+    assert "not paired" in sentence and sentence.endswith("num_envs=1")
+    assert not [text for text in adv.evaluate(agent(), env, episodes=2, num_envs=1).warnings if "repeat" in text]
+
+
+def test_environments_that_differ_from_each_other() -> None:
+    class Drawn(Well):
+        def __init__(self) -> None:
+            self.scale = next(_COUNT)
+
+        def step(self, action: Any) -> Any:
+            obs, _, *rest = super().step(action)
+            return obs, float(self.scale), *rest
+
+    (sentence,) = said(Drawn, "made alike")
+    assert "step 1 has another reward" in sentence and "__init__" in sentence
+
+
+def test_what_only_happens_late() -> None:
+    class Late(Well):
+        def step(self, action: Any) -> Any:
+            obs, _, *_ = super().step(action)
+            return obs, random.random() if self.t > 90 else 0.0, self.t >= 120, False, {}
+
+    (sentence,) = said(Late, "does not repeat")
+    assert "step 91 has another reward" in sentence
+
+
 class OnlyAtFirst(Well):
     """Its first reset is another one than all later ones, as of a scene that is loaded once."""
 
