@@ -297,7 +297,7 @@ def difference(one: object, two: object, name: str, rounding: float = 0.0) -> st
     if isinstance(one, (np.ndarray, np.generic, float)) and type(one) is type(two):
         a, b = np.asarray(one), np.asarray(two)
         alike = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-        if rounding and a.shape == b.shape and {a.dtype.kind, b.dtype.kind} <= set("iuf"):
+        if not alike and rounding and a.shape == b.shape and {a.dtype.kind, b.dtype.kind} <= set("iuf"):
             alike = np.allclose(a, b, rounding, rounding, equal_nan=True)
     else:
         alike = type(one) is type(two) and (type(one).__eq__ is object.__eq__ or bool(one == two))

@@ -273,9 +273,13 @@ def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.
         high = np.where(abs(leaf.high) < 1e3, leaf.high, 10.0)
         return torch.from_numpy(np.clip(values, np.where(abs(leaf.low) < 1e3, leaf.low, -10.0), high)).to(device, dtype)
 
+    drawn = dict[tuple[int, int], Any]()  # asked for again and again, and each time to be written to
+
     def rows_of(seed: int, rows: int) -> Any:
-        own.seed(seed)
-        return leaf_rows(own, rows)
+        if (seed, rows) not in drawn:
+            own.seed(seed)
+            drawn[seed, rows] = leaf_rows(own, rows)
+        return clone(drawn[seed, rows])
 
     return rows_of
 

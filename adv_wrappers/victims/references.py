@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -37,7 +38,12 @@ _trusted: ContextVar[dict[str, Victim]] = ContextVar("trusted")
 
 def zoo_names() -> tuple[str, ...]:
     """Names of the agents that are shipped, sorted."""
-    return tuple(sorted(path.parent.name for path in _ZOO.glob("*/card.json")))
+    return _names_in(_ZOO)
+
+
+@functools.cache
+def _names_in(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.parent.name for path in folder.glob("*/card.json")))
 
 
 @dataclass(frozen=True)
