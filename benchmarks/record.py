@@ -74,16 +74,16 @@ class Section:
 
 
 SECTIONS = {
-    "attacks": Section(attacks.attacks, 1e-5, test=160),
+    "attacks": Section(attacks.attacks, 1e-5, test=320),
     "names": Section(names.names, 0.0, test=1),
-    "threats": Section(names.threats, 0.0, test=4),
+    "threats": Section(names.threats, 0.0, test=8),
     "commands": Section(commands.commands, 1e-6, test=("help *", "wrong *", "call threats", "call gate")),
     "evaluation": Section(evaluation.evaluation, 1e-6, test=("*cartpole-dqn f*", "*hopper-ppo se*", "*pong-ppo r*")),
     "answers": Section(answers.answers, 1e-5, test=24),
-    "bounds": Section(bounds.bounds, 1e-6, test=20),
+    "bounds": Section(bounds.bounds, 1e-6, test=40),
     "certificates": Section(certificates.certificates, 1e-6, test=("zoo:mountaincar*", "action radii", "smoothed*")),
     "searches": Section(searches.searches, 1e-6, test=("fewest*a2c", "worst*cartpole*random")),
-    "suites": Section(reports.suites, 0.0, test=6),
+    "suites": Section(reports.suites, 0.0, test=12),
     "reports": Section(reports.reports, 1e-6, test=1),
     "trainings": Section(trainings.trainings, 1e-6, test=("adversary sa-rl ppo", "dynamics")),
     "cards": Section(answers.cards, 1e-5, test=()),

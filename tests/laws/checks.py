@@ -262,6 +262,7 @@ def fits(case: Case, budget: str) -> bool:
 _fits: dict[Any, bool] = {}
 
 
+@functools.cache
 def cases(on: str | None = None, rigs: int | None = None) -> list[Case]:
     """Every preset of the table on the first ``rigs`` of those that it fits; by default on some that cover all.
 
@@ -782,7 +783,7 @@ def _changed(threat: Any) -> list[Any]:
     return found
 
 
-def check_spec(env: Any, steps: int = 6) -> None:
+def check_spec(env: Any, steps: int = 3) -> None:
     """Law 9: an environment's spec survives JSON and rebuilds an environment that behaves the same."""
     from gymnasium.envs.registration import EnvSpec
 

@@ -61,4 +61,4 @@ def test_a_preset_without_a_rig_is_an_error(monkeypatch):
 
     monkeypatch.setitem(adv.presets, "odd-one-out", Preset(Odd))
     with pytest.raises(AssertionError, match="odd-one-out"):
-        checks.cases()
+        checks.cases.__wrapped__()

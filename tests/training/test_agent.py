@@ -40,6 +40,7 @@ from adv_wrappers.training.agent_fit import (
 )
 from adv_wrappers.training.sb3_conversion import live_victim, update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
+from tests import rigs  # noqa: F401 - registers tests/Frames-v0
 from tests.every_case import every_case
 
 SMALL: dict[str, Any] = {
