@@ -53,7 +53,10 @@ class GraphCache:
     """
 
     def __init__(self, recorder: GraphRecorder, label: str, victims: Sequence[Any] = (), most: int = 16) -> None:
-        self.recorder, self.label, self.victims, self.most = recorder, label, list(victims), most
+        self.recorder = recorder
+        self.label = label
+        self.victims = list(victims)
+        self.most = most
         self.fault: str | None = None
         self.graphs: OrderedDict[Hashable, CapturedGraph] = OrderedDict()
         self._where: Hashable = None

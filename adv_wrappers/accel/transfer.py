@@ -48,7 +48,9 @@ class Transfer:
         pin: Callable[[int], Tensor] = pinned,
         fence: Callable[[torch.device], Callable[[], None]] = fence,
     ) -> None:
-        self.device, self._pin, self._fence = device, pin, fence
+        self.device = device
+        self._pin = pin
+        self._fence = fence
         self._wait: Callable[[], None] | None = None
         self._free: dict[int, list[Tensor]] = {}
         self._taken: list[Tensor] = []

@@ -43,7 +43,9 @@ class Director(nn.Module):
 
     def __init__(self, net: nn.Sequential, discrete: bool, clip: bool = False) -> None:
         super().__init__()
-        self.net, self.discrete, self.clip = net.eval().requires_grad_(False), discrete, clip
+        self.net = net.eval().requires_grad_(False)
+        self.discrete = discrete
+        self.clip = clip
         self._lstms = tuple(layer for layer in net if isinstance(layer, nn.LSTM))
         for lstm in self._lstms:
             if not is_plain(lstm):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
+_FIRST = 0.9
+_SECOND = 0.999
+_EPSILON = 1e-8
 _NEW_FIRST, _NEW_SECOND = 0.1, 0.001  # the shares of a new gradient; in float64 one minus the above is another number
 
 
@@ -18,7 +20,10 @@ class Adam:
     """
 
     def __init__(self, like: Tensor, lr: float) -> None:
-        self.mean, self.square, self.lr, self.steps = torch.zeros_like(like), torch.zeros_like(like), lr, 0
+        self.mean = torch.zeros_like(like)
+        self.square = torch.zeros_like(like)
+        self.lr = lr
+        self.steps = 0
 
     def step(self, gradient: Tensor) -> Tensor:
         """What is taken from the point that has this gradient."""

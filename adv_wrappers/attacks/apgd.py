@@ -98,7 +98,9 @@ def checkpoints(steps: int) -> list[int]:
     >>> checkpoints(100)
     [22, 41, 57, 70, 80, 87, 93, 99]
     """
-    found, last, now = [], 0.0, 0.22
+    found = []
+    last = 0.0
+    now = 0.22
     while now < 1:
         found.append(math.ceil(now * steps - 1e-9))
         last, now = now, now + max(now - last - 0.03, 0.06)
@@ -126,10 +128,14 @@ def apgd(
     g = gradient(y)
     y = y + 0 * g  # NaN where the gradient is NaN, which the engine then says
     now = best = last_best = gradient.value
-    best_y, best_g, before = y, g, y
+    best_y = y
+    best_g = g
+    before = y
     length = y.new_full((len(y),), step)
     kept = torch.zeros_like(length, dtype=torch.bool)  # whether the step was the same at the last two checkpoints
-    rises, since, marks = torch.zeros_like(length), 0, checkpoints(steps)
+    rises = torch.zeros_like(length)
+    since = 0
+    marks = checkpoints(steps)
     for i in range(1, steps + 1):
         ahead = context.ascend(y, g, wide(length))
         new = ahead if i == 1 else context.project(y + 0.75 * (ahead - y) + 0.25 * (y - before))

@@ -101,7 +101,9 @@ class CarliniWagner(VictimAttack):
         middle, half = (context.high + context.low) / 2, ((context.high - context.low) / 2).clamp(min=1e-12)
         start = ((x - middle) / half).clamp(-0.999999, 0.999999).atanh()
         slope = bound.gradient(CappedMargin(lead, self.confidence))
-        best, best_cost, best_lead = x.clone(), x.new_full((len(x),), torch.inf), x.new_full((len(x),), -torch.inf)
+        best = x.clone()
+        best_cost = x.new_full((len(x),), torch.inf)
+        best_lead = x.new_full((len(x),), -torch.inf)
         # the paper's pixels span one unit: so does the widest side of the box, for c to mean the same everywhere
         c = self.c * flat_rows(context.high - context.low).amax(1).square()
         floor, ceiling = x.new_zeros(len(x)), x.new_full((len(x),), torch.inf)

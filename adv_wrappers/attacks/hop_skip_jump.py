@@ -34,7 +34,10 @@ from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.utils.validation import Limits
 from adv_wrappers.victims.victim import Victim
 
-_BISECTIONS, _HALVINGS, _LEAST_PROBES = 6, 3, 4  # of a round; a change that is 64 times as short counts as none
+# of a round
+_BISECTIONS = 6  # a change that is 64 times as short counts as none
+_HALVINGS = 3
+_LEAST_PROBES = 4
 _FARTHER = 8  # starts from outside of the budget are up to 2 ** _FARTHER radii away
 _PROBE = 0.1  # length of a probe in every feature, as a share of the distance of the boundary
 
@@ -101,8 +104,11 @@ class BoundarySearch:
     """
 
     def __init__(self, victim: Victim, context: Context) -> None:
-        self.victim, self.context, self.bound = victim, context, context.bind(victim)
-        self.x, self.low, self.high = context.x, context.low, context.high
+        self.victim = victim
+        self.context = context
+        self.bound = context.bind(victim)
+        self.x = context.x
+        self.low, self.high = context.low, context.high
         self.round = isinstance(context.budget, L2)
         # outside of other budgets than these two there is no telling how far the way back is
         self.leaves = isinstance(context.budget, (L2, Linf))
@@ -149,11 +155,15 @@ class BoundarySearch:
         reach = self.wide(_PROBE * self.distance.clamp(max=2.0**_FARTHER)) * unit
         if self.context.grid:  # a probe shorter than a level would be none
             reach = torch.where(reach > 0, reach.clamp(min=1.0), reach)
-        votes, moves, voted = self.x.new_zeros(len(self.x)), torch.zeros_like(self.x), torch.zeros_like(self.x)
+        votes = self.x.new_zeros(len(self.x))
+        moves = torch.zeros_like(self.x)
+        voted = torch.zeros_like(self.x)
         for u in self.context.normals(probes):
             y = self.valid(self.point + reach * u)
             vote, move = 2.0 * self.flips(y).to(self.x.dtype) - 1, y - self.point
-            votes, moves, voted = votes + vote, moves + move, voted + self.wide(vote) * move
+            votes = votes + vote
+            moves = moves + move
+            voted = voted + self.wide(vote) * move
         mean = self.wide(votes / probes)
         return torch.where(mean.abs() == 1, voted, voted - mean * moves)
 

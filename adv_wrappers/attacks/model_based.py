@@ -429,7 +429,9 @@ class Planned(SimulatingPerturbation, VictimAttack):
         acting = self.on == "action"
         obs = context.observation if acting else x
         attacked = torch.arange(self.steps, device=x.device) % self.every == 0
-        model, simulator, aim = self.dynamics, None, self.aim
+        model = self.dynamics
+        simulator = None
+        aim = self.aim
         if self.in_simulator:
             model, simulator = None, context.simulator
             aim = aim.named(simulator.feature_names, *self.victim.observation_space.shape)

@@ -264,7 +264,9 @@ class CriticOfMode:
         observation: Any,
         look: bool = False,
     ) -> None:
-        self.victim, self.critic, self.observation = victim, critic, observation
+        self.victim = victim
+        self.critic = critic
+        self.observation = observation
         self._look = look  # whether the first parameters are looked at: nothing else asks for them
 
     def __call__(self, params: Tensor) -> Tensor:

@@ -35,7 +35,9 @@ class GradientThrough:
     """
 
     def __init__(self, layout: SpaceToDepth, gradient: Gradient) -> None:
-        self.layout, self.gradient, self.overwritable = layout, gradient, getattr(gradient, "overwritable", False)
+        self.layout = layout
+        self.gradient = gradient
+        self.overwritable = getattr(gradient, "overwritable", False)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.layout.inverse(self.gradient(self.layout(x)))
@@ -181,7 +183,10 @@ class TrackedGradient:
     value: Tensor
 
     def __init__(self, gradient: Gradient, best: BestPoints, last: TrackedLoss, first: Context | None) -> None:
-        self.gradient, self.best, self.last, self.first = gradient, best, last, first
+        self.gradient = gradient
+        self.best = best
+        self.last = last
+        self.first = first
         self.overwritable = getattr(gradient, "overwritable", False)
 
     def __call__(self, y: Tensor) -> Tensor:

@@ -109,7 +109,9 @@ def _decide(module: nn.Module, low: Tensor, high: Tensor, most_boxes: int, margi
             found[keep] |= _reached(module, low[keep], high[keep], found.shape[1])
             left &= ~found
             keep = left.any(1)
-        owner, left, axis_of = owner[keep], left[keep], torch.cat(axis)[keep]
+        owner = owner[keep]
+        left = left[keep]
+        axis_of = torch.cat(axis)[keep]
         part = part[0][keep], part[1][keep]
         first, second, halves = _halves(*part, axis_of)
         count = torch.zeros_like(boxes).index_add_(0, owner, torch.full_like(owner, 2))

@@ -268,7 +268,9 @@ def lower_bounds(steps: Sequence[BoundStep], rows: RowsByValue, choices: Choices
             if number in choices:
                 found = MeanLines.of(step.operation.lines(step.low[:, None], step.high[:, None], choices[number]))
                 if not both:
-                    each, size, both = with_opposite(each), torch.cat([size, size], 1), True
+                    each = with_opposite(each)
+                    size = torch.cat([size, size], 1)
+                    both = True
                     total.split()
             total.add(products(each, found.offset), products(size, found.offset_apart), both)
             join = torch.add if both else signed

@@ -99,8 +99,13 @@ class ActionSearch:
         seed: int,
         found: float = math.inf,
     ) -> None:
-        self.episodes, self.possible, self.least = episodes, possible, least
-        self.lowest, self.nodes, self.sequences, self.met = found, 0, 0, 0
+        self.episodes = episodes
+        self.possible = possible
+        self.least = least
+        self.lowest = found
+        self.nodes = 0
+        self.sequences = 0
+        self.met = 0
         self.first = episodes.reset(seed)
         self.open = [OpenState(self.first, least.after(0.0, 0))]
         self._totals: dict[bytes, float] | None = {}  # the least reward so far in every state, by its fingerprint

@@ -54,7 +54,9 @@ from adv_wrappers.wrappers.layer import AnyEnv
 
 _BOXES = 300_000  # that a search without seconds steps by default
 # boxes that the first round follows at once: so many, or these shares of the limits where they are less
-_FIRST, _OF_SECONDS, _OF_BOXES = 1000, 200, 0.01
+_FIRST = 1000
+_OF_SECONDS = 200
+_OF_BOXES = 0.01
 _POWER = 1.15  # the number of boxes that a round steps grows by about this power of how many it follows at once
 _FASTER = 2.0  # more boxes are stepped a second where there are more of them
 _LEAST_MORE, _MOST_MORE = 2.0, 32.0  # by how much their number grows from one round to the next
@@ -62,8 +64,10 @@ _LEAST_MORE, _MOST_MORE = 2.0, 32.0  # by how much their number grows from one r
 # another round
 _FOR_TWO_ROUNDS, _OF_TWO_ROUNDS = 12.0, 4.0
 _FROM_CROWN: tuple[Method, ...] = ("crown", "full-crown", "refined", "bisect")
-# the scale of the first cells, by how much that of the next ones is larger, and that of the last
-_FINEST, _COARSER, _COARSEST = 1 / 512, 1.5, 16.0
+# the scale of cells
+_FINEST = 1 / 512  # of the first
+_COARSER = 1.5  # by how much that of the next ones is larger
+_COARSEST = 16.0  # of the last
 _CUTS = 32  # into how many pieces boxes are cut at most, for each that is followed at once
 # of a search from a set of states: the scale of the cells of its first round, and that below which it has no more
 _OF_MANY, _FINEST_OF_MANY = 2.0, 1 / 16
@@ -157,12 +161,16 @@ class StateBoxSearch:
                 f"a search over boxes of states needs a victim that plays its mode, without a hidden state, got "
                 f"{victim!r}"
             )
-        self.victim, self.budget, self.dynamics = victim, budget.resolve(victim), dynamics_of(env)
+        self.victim = victim
+        self.budget = budget.resolve(victim)
+        self.dynamics = dynamics_of(env)
         self.box_actions = BoxActions(victim, env, self.budget, self.dynamics, method)
         stepwise = method in _FROM_CROWN and self.box_actions.count > 0
         self._methods = _FROM_CROWN[: _FROM_CROWN.index(method) + 1] if stepwise else (method,)
         self.box_actions.method = self._methods[0]
-        self._most, self.boxes, self.rounds = most_at_once, 0, 0
+        self._most = most_at_once
+        self.boxes = 0
+        self.rounds = 0
 
     @checked
     @full_precision()
@@ -302,11 +310,17 @@ class SearchRound:
         max_boxes: float = math.inf,
     ) -> None:
         self.search, self.dynamics = search, search.dynamics
-        self._deadline, self._max, self._most = deadline, max_boxes, settings.at_once
+        self._deadline = deadline
+        self._max = max_boxes
+        self._most = settings.at_once
         self._fixed = settings.scale is not None
         low, high = _start_boxes(self.dynamics, start_low, start_high)
         self._middle = (low.min(0) + high.max(0)) / 2
-        self.steps, self.stepped, self.finished, self.stopped, self.crowded = 0, 0, False, False, False
+        self.steps = 0
+        self.stepped = 0
+        self.finished = False
+        self.stopped = False
+        self.crowded = False
         self._ended, self._dropped = math.inf, False
         self._take_cells(_FINEST if settings.scale is None else settings.scale)
         self._keep(low, high, np.zeros(len(low)))
@@ -340,7 +354,9 @@ class SearchRound:
 
     def step(self) -> None:
         """Follow all boxes for one step, or none where the time is over before: :class:`OutOfTime`."""
-        low, high, values, ended = list[Floats](), list[Floats](), list[Floats](), self._ended
+        low, high = list[Floats](), list[Floats]()
+        values = list[Floats]()
+        ended = self._ended
         for rows, first, last, action in self.actions.of(self.cells, self.low, self.high):
             after = self.dynamics.step(first, last, action)
             on, over = ~after.surely_ends, after.may_end
@@ -349,14 +365,17 @@ class SearchRound:
             low.append(after.low[on])
             high.append(after.high[on])
             values.append((before + after.reward)[on])
-        self.steps, self.stepped, self._ended = self.steps + 1, self.stepped + len(self.values), ended
+        self.steps += 1
+        self.stepped += len(self.values)
+        self._ended = ended
         self._keep(np.concatenate(low), np.concatenate(high), np.concatenate(values))
 
     def _keep(self, low: Floats, high: Floats, values: Floats) -> None:
         """Hold these boxes as hulls within cells, but for those that cannot lower what is certified."""
         kept = values + self.dynamics.least_rest(self.dynamics.limit - self.steps) < self._ended
         self._dropped |= not kept.all()
-        low, high, values = low[kept], high[kept], values[kept]
+        low, high = low[kept], high[kept]
+        values = values[kept]
         coarsest = self._scale if self._fixed else _COARSEST
         while self._scale < coarsest and self.grid.pieces(low, high) > _CUTS * self._most:
             self._take_cells(self._scale * _COARSER)
@@ -397,7 +416,9 @@ class CellGrid:
     """
 
     def __init__(self, origin: Floats, sides: Floats, periods: Floats) -> None:
-        self.origin, self.sides, self.periods = origin, sides, periods
+        self.origin = origin
+        self.sides = sides
+        self.periods = periods
         self._bits = 62 // len(sides)
 
     def hulls(self, low: Floats, high: Floats, values: Floats) -> tuple[Integers, Floats, Floats, Floats]:
@@ -442,7 +463,10 @@ class CellGrid:
                 continue
             rows = np.repeat(np.arange(len(counts)), counts)
             place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-            first, last, low, high, values = first[rows], last[rows], low[rows], high[rows], values[rows]
+            first = first[rows]
+            last = last[rows]
+            low, high = low[rows], high[rows]
+            values = values[rows]
             index = first[:, axis] + place
             # the outermost pieces keep the ends of their boxes, whatever dividing has rounded
             low[:, axis] = np.where(place == 0, low[:, axis], origin + index * side)
@@ -567,7 +591,9 @@ class BoxActions:
         self.count = int(actions.n) if isinstance(actions, spaces.Discrete) else 0
         self.start = int(actions.start) if isinstance(actions, spaces.Discrete) else 0
         self.method: Method = method
-        self._boxes, self._dynamics, self._victim = ObservationBoxes(space, budget), dynamics, victim
+        self._boxes = ObservationBoxes(space, budget)
+        self._dynamics = dynamics
+        self._victim = victim
         self.batches = TimedBatches(Deadline(None), _ROWS)
         self._eps: Floats | None = None
         net = params_network(victim)  # before anything is computed

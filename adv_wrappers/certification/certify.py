@@ -252,7 +252,10 @@ class CertifyingSearch:
             ValueRangeError: for rewards and returns below what is taken to be the least.
         """
         self.least.check_return(lowest)
-        lower, by_boxes, boxes, search = min(self.least.after(0.0, 0), lowest), math.nan, self.boxes, None
+        lower = min(self.least.after(0.0, 0), lowest)
+        by_boxes = math.nan
+        boxes = self.boxes
+        search = None
         if not own.passed:
             search = ActionSearch(self.played, self.possible, self.least, seed, lowest)
             self._run(search, self.order, own if boxes is None else own.share(1 - _BOXES_SHARE))

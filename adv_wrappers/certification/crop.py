@@ -189,7 +189,10 @@ class ScoreBounds:
     """
 
     def __init__(self, victim: Smoothed, samples: int, seed: int, failure: float, most: int) -> None:
-        self.victim, self._samples, self._seed, self._most = victim, samples, seed, most
+        self.victim = victim
+        self._samples = samples
+        self._seed = seed
+        self._most = most
         self._level = failure / (2 * victim.width * most)
         self._known: dict[bytes, tuple[Tensor, Tensor]] = {}
         self._nothing = torch.zeros(victim.width, dtype=torch.float64), torch.ones(victim.width, dtype=torch.float64)
@@ -226,7 +229,9 @@ class PossibleSmoothedActions:
     """
 
     def __init__(self, scores: ScoreBounds, eps: float, error: float) -> None:
-        self.scores, self.eps, self.error = scores, eps, error
+        self.scores = scores
+        self.eps = eps
+        self.error = error
 
     def at(self, observations: Array) -> tuple[NDArray[np.bool_], Tensor]:
         """As :class:`adv_wrappers.certification.action_search.FollowedActions` has it."""

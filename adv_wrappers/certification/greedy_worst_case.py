@@ -90,7 +90,9 @@ def play_choices(
         ValueRangeError: for observations or rewards that are not finite.
     """
     until, episodes = until or PathDeadlines(Deadline(None), Deadline(None)), len(seeds)
-    returns, lengths, certified = np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes)
+    returns = np.zeros(episodes)
+    lengths = np.zeros(episodes, np.int64)
+    certified = np.zeros(episodes)
     finished = np.zeros(episodes, bool)
     envs = [make_env() for _ in range(min(num_envs, episodes))]
     start = int(reachable.victim.action_space.start)  # type: ignore[attr-defined]  # one discrete action

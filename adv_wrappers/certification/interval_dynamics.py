@@ -267,8 +267,11 @@ class CartPoleDynamics(IntervalDynamics):
     def __init__(self, env: CartPoleEnv, limit: int) -> None:
         if env.kinematics_integrator != "euler":
             raise ValueRangeError(f"expected kinematics_integrator='euler', got {env.kinematics_integrator!r}")
-        self.env, self.limit, self.most = env, limit, 0.0 if env._sutton_barto_reward else float(limit)
-        self.start_low, self.start_high, self.periods = np.full(4, -0.05), np.full(4, 0.05), np.full(4, np.inf)
+        self.env = env
+        self.limit = limit
+        self.most = 0.0 if env._sutton_barto_reward else float(limit)
+        self.start_low, self.start_high = np.full(4, -0.05), np.full(4, 0.05)
+        self.periods = np.full(4, np.inf)
         self._share = env.polemass_length / env.total_mass
         reach = env.length * (4 / 3 - env.masspole / env.total_mass)
         rate = math.sqrt(env.gravity / reach)

@@ -74,7 +74,9 @@ class ObservationBoxes:
         if not frame.bounded and not self.field.bounded:
             raise BudgetError(f"{frame!r} is unbounded in {space}: give a budget such as Linf(eps)")
         self._frame = frame
-        self._axis, self._size, self._frames = 0, 0, 1
+        self._axis = 0
+        self._size = 0
+        self._frames = 1
         if isinstance(budget, Newest):
             axis = budget.along(self.field.shape)
             self._axis, self._size = axis + 1 if axis >= 0 else axis, budget.size
@@ -129,7 +131,9 @@ class PossibleActions:
     """
 
     def __init__(self, victim: Victim, space: Space, budget: Budget, method: Method, quantize: bool = True) -> None:
-        self.victim, self.method, self.quantize = victim, method, quantize
+        self.victim = victim
+        self.method = method
+        self.quantize = quantize
         self.budget = budget.resolve(victim)
         if not quantize and isinstance(space, spaces.Box):
             space = as_float(space, ThreatModel("observation", _unchanged, self.budget))

@@ -79,13 +79,18 @@ def evaluate_(
 ) -> None:
     """Play ENV clean and under each threat, on the same episodes."""
     check_gate(at_least, junit)
-    out, resume, minimum = given["out"], given["resume"], given["minimum"]
+    out = given["out"]
+    resume = given["resume"]
+    minimum = given["minimum"]
     single = {"--out": out, "--resume": resume or None, "--minimum": minimum, "--junit": junit, "--at-least": at_least}
     if store is not None and (wrong := [name for name, value in single.items() if value is not None]):
         raise click.UsageError(f"{wrong[0]} is for one report, and --store for rows of many: give one of them")
     if seeds is not None and store is None:
         raise click.UsageError("--seeds goes with --store")
-    ref, select, device, threats = given["victim"], given["select"], given.pop("device"), threats or ()
+    ref = given["victim"]
+    select = given["select"]
+    device = given.pop("device")
+    threats = threats or ()
     agent = load_agent(given, device, env)
     name = agent.ref or ref
     if store is not None:

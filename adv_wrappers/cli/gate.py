@@ -79,7 +79,9 @@ def judge(row: Row, claim: RobustnessClaim, name: str | None = None, judged: boo
     from adv_wrappers.evaluation.confidence_intervals import caveat
     from adv_wrappers.evaluation.report import number_text
 
-    name, returns, least = row.threat if name is None else name, row.returns, claim.min_return
+    name = row.threat if name is None else name
+    returns = row.returns
+    least = claim.min_return
     verdict, (low, high) = claim.verdict(returns), claim.interval(returns)
     interval = f"{claim.confidence:.0%} interval {number_text(low)} to {number_text(high)}"
     if not claim.conclusive(returns):

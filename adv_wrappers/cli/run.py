@@ -139,7 +139,9 @@ def show(store: Store, cells: Iterable[PlanCell]) -> None:
     for played in store.played():
         if played.key not in known:
             continue
-        about, row, recipe = dict(played.about or {}), played.row, known[played.key]
+        about = dict(played.about or {})
+        row = played.row
+        recipe = known[played.key]
         assert row is not None  # those that failed are not among them
         setting = {name: value for name, value in about.items() if name not in _OF_A_RUN}
         if recipe is not None and recipe.trained:

@@ -94,7 +94,8 @@ def around(x: T, r: T) -> tuple[T, T]:
         x: finite values ``[B, *S]``, a tensor or an array.
         r: distances of at least 0, ``[*S]`` or ``[]``, of the same kind and dtype.
     """
-    xp, lower, upper = library(x), x - r, x + r
+    xp = library(x)
+    lower, upper = x - r, x + r
     # a sum is rounded to the nearest float; of both differences the one from the larger summand is exact (Dekker 1971)
     lower = xp.where((x - lower > r) | (lower + r < x), xp.nextafter(lower, x), lower)
     return lower, xp.where((upper - x > r) | (upper - r > x), xp.nextafter(upper, x), upper)

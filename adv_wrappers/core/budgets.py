@@ -475,7 +475,8 @@ class Linf(Budget):
 
     def grid_box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         whole = distance(self.eps, self.scale, True, x.shape[1:], x.dtype, getattr(x, "device", None))
-        xp, lower, upper = library(x), x - whole, x + whole  # exact
+        xp = library(x)
+        lower, upper = x - whole, x + whole  # exact
         return xp.maximum(lower, low, out=lower), xp.minimum(upper, high, out=upper)
 
     def direction(self, gradient: Tensor) -> Tensor:

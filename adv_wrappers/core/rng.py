@@ -28,7 +28,9 @@ _ELSEWHERE = 1 << 22  # the same where memory is scarce and caches are none: 64 
 _HOST = ("cpu",)  # kinds of device whose tensors numpy can draw, in half the time; torch does on the others
 _FEW = 8  # numbers of one key that Python's integers make in less time than arrays
 _MASK = (1 << 64) - 1
-_GOLDEN, _C1, _C2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_GOLDEN = 0x9E3779B97F4A7C15
+_C1 = 0xBF58476D1CE4E5B9
+_C2 = 0x94D049BB133111EB
 
 
 def signed(value: int) -> int:

@@ -251,7 +251,9 @@ class Field:
     """
 
     def __init__(self, space: Space, at: At, what: str) -> None:
-        self.what, self.at, self.keys = what, at, keys_in(at)
+        self.what = what
+        self.at = at
+        self.keys = keys_in(at)
         if self.keys is not None and (
             not all(isinstance(k, (str, int)) and not isinstance(k, bool) for k in self.keys)
             or len({*self.keys}) < len(self.keys)
@@ -354,7 +356,8 @@ class Field:
         return self._on[key]
 
     def _sides(self, device: torch.device | None, dtype: DType) -> tuple[Batch, Batch]:
-        exact, low, high = self.exact_for(dtype), self.low.astype(np.float64), self.high.astype(np.float64)
+        exact = self.exact_for(dtype)
+        low, high = self.low.astype(np.float64), self.high.astype(np.float64)
         if self.grid:
             kind = np.dtype(str(dtype).removeprefix("torch."))
             least, most = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)

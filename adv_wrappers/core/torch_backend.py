@@ -86,7 +86,10 @@ def perturbed(step: AttackedStep, attacked: Flags) -> Batch:
         step: what came in; its rows are those of the host.
         attacked: bool ``[B]`` for an environment of tensors, True for all rows; on the host True.
     """
-    applied, state, part, rows = step.applied, step.state, step.part, step.rows
+    applied = step.applied
+    state = step.state
+    part = step.part
+    rows = step.rows
     count = None if rows is None else len(rows)
     with torch.no_grad():
         if applied.unbounded:
@@ -157,7 +160,10 @@ def _first_choices(counts: tuple[int, ...], device: torch.device) -> Tensor:
 
 def _transform(step: AttackedStep, attacked: Flags) -> Batch:
     """An attack on whole images, in their own dtype from end to end."""
-    applied, state, part, rows = step.applied, step.state, step.part, step.rows
+    applied = step.applied
+    state = step.state
+    part = step.part
+    rows = step.rows
     x = tensor_of(part if rows is None else part[rows], applied.device)
     context = Context(step)
     y = applied.how(x, context)

@@ -31,7 +31,10 @@ class VictimView:
         observation: Any,
         look: bool = True,
     ) -> None:
-        self.victim, self._state, self._fill, self._observation = victim, state, fill, observation
+        self.victim = victim
+        self._state = state
+        self._fill = fill
+        self._observation = observation
         self.look = look
 
     def full(self, x: Tensor | None) -> Any:

@@ -32,7 +32,8 @@ from adv_wrappers.utils.checks import check_choice, number
 def rotation_matrix(degrees: float, center: tuple[float, float]) -> Matrix:
     """The affine matrix row by row; ``center`` is (column, row)."""
     turn = degrees * math.pi / 180
-    cos, sin, (x, y) = math.cos(turn), math.sin(turn), center
+    cos, sin = math.cos(turn), math.sin(turn)
+    x, y = center
     return cos, sin, (1 - cos) * x - sin * y, -sin, cos, sin * x + (1 - cos) * y
 
 

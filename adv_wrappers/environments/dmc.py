@@ -325,7 +325,9 @@ class DmcVectorEnv(VectorEnv[FlatVector, FlatVector, Array]):
         if formulas is None:
             self._env.close()
             raise SpaceError(f"the formulas of {id} are not known: use SyncVectorEnv([lambda: adv.dmc({id!r})] * n)")
-        self.id, self.num_envs, self.action_repeat = id, num_envs, action_repeat
+        self.id = id
+        self.num_envs = num_envs
+        self.action_repeat = action_repeat
         self.feature_names = feature_names(self._env)
         self.single_observation_space, self.single_action_space = self._env.observation_space, self._env.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -395,7 +397,9 @@ class Branch:
     """
 
     def __init__(self, env: DmcVectorEnv, datas: list[Any]) -> None:
-        self._limit, self._substeps, self._repeat = env._limit, env._substeps, env.action_repeat
+        self._limit = env._limit
+        self._substeps = env._substeps
+        self._repeat = env.action_repeat
         self._formulas: Formulas = env._formulas
         self._model = env._physics.model.ptr
         # else a simulation that diverges would begin anew, unnoticed

@@ -63,7 +63,9 @@ class NotCopied(Exception):
 
     def __init__(self, value: object, why: str) -> None:
         super().__init__(why)
-        self.value, self.why, self.path = value, why, list[str]()
+        self.value = value
+        self.why = why
+        self.path = list[str]()
 
     @property
     def text(self) -> str:

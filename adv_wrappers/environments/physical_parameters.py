@@ -150,7 +150,9 @@ class MujocoParameters(PhysicalParameters):
             ("wind", None if self._windy else (), (-MOST_WIND, MOST_WIND, 0.0, 3)),
             ("force", of_bodies, (-MOST_FORCE, MOST_FORCE, 0.0, 3)),  # the last, which are no part of the model
         ]
-        parameters, self._parts, start = list[Parameter](), dict[str, slice](), 0
+        parameters = list[Parameter]()
+        self._parts = dict[str, slice]()
+        start = 0
         for group, parts, about in groups:
             found = [group] if parts is None else [f"{group}.{part}" for part in parts]
             parameters += [Parameter(name, *about) for name in found]
@@ -163,7 +165,9 @@ class MujocoParameters(PhysicalParameters):
         self._scratch: Any = None  # MuJoCo's data in which it computes what follows from masses
 
     def write(self, values: Floats, changed: NDArray[np.bool_]) -> None:
-        model, own, part = _pointer(self._owner.model), self._own, self._parts
+        model = _pointer(self._owner.model)
+        own = self._own
+        part = self._parts
         if changed[part["force"]].any():
             _pointer(self._owner.data).xfrc_applied[self._bodies, :3] = values[part["force"]].reshape(-1, 3)
         if not changed[: part["force"].start].any():

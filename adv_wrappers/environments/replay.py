@@ -70,7 +70,9 @@ class Moment:
     __slots__ = ("answer", "before", "call", "t")
 
     def __init__(self, before: Moment | None, call: ResetCall | Any, answer: Answer) -> None:
-        self.before, self.call, self.answer = before, call, answer
+        self.before = before
+        self.call = call
+        self.answer = answer
         self.t: int = 0 if before is None else before.t + 1
 
 
@@ -90,7 +92,9 @@ class ReplayRecorder(TransparentEnv, KeepsItself):
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
-        self.why, self._recording, self._warned = "", True, False
+        self.why = ""
+        self._recording = True
+        self._warned = False
         self._at: Moment | None = None
 
     def __getstate__(self) -> dict[str, object]:

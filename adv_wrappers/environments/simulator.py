@@ -111,7 +111,9 @@ class Rollout:
     """
 
     def __init__(self, beneath: EnvironmentBeneath, rows: list[tuple[int, Any]], before: list[Snapshot]) -> None:
-        self._beneath, self.rows, self._before = beneath, rows, before
+        self._beneath = beneath
+        self.rows = rows
+        self._before = before
         self.entered = 0
         self._last: list[Any] = [None] * len(rows)
         self._over = np.zeros(len(rows), bool)

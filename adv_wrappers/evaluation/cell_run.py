@@ -55,7 +55,10 @@ class CellRun:
         distances: Mapping[str, Distance],
         known: KnownRange,
     ) -> None:
-        self.index, self.cell, self.draws, self.target = index, cell, draws, target
+        self.index = index
+        self.cell = cell
+        self.draws = draws
+        self.target = target
         self.distances, self.known = distances, known
         self.finished = 0
         self.row: Row | None = None

@@ -228,7 +228,8 @@ def _point(x: float, rows: Sequence[StoredRow], y: str) -> CurvePoint | None:
     why = caveat(every) if of == "episodes" else None
     if len(by_victim) > 1:
         numbers, of = np.array([np.concatenate(own).mean() for own in by_victim.values()]), "victims"
-    mean, low, high = float(numbers.mean()), None, None
+    mean = float(numbers.mean())
+    low, high = None, None
     if len(numbers) > 1:
         returns_of_one = y in ("return", "mean_return") and len({row.env for row in rows}) == 1
         known = described_range(rows[0].described_env) if returns_of_one else (None, None)

@@ -234,7 +234,10 @@ class _KeptRows:
     def __init__(
         self, evaluator: Evaluator, rows: dict[int, Row], folder: Path | None, minimum: float | str | None
     ) -> None:
-        self.evaluator, self.rows, self.folder, self.minimum = evaluator, rows, folder, minimum
+        self.evaluator = evaluator
+        self.rows = rows
+        self.folder = folder
+        self.minimum = minimum
         self._failed = dict[int, str]()
         self._unstored = list[PlayedCell]()
         self._unwritten: OutputError | None = None

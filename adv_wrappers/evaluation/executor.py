@@ -151,7 +151,9 @@ class Processes(Generic[T, R]):
 
     def __init__(self, workers: int, setup: Setup[T, R], tries: int = MOST_TRIES) -> None:
         data = setup.pickled()
-        self.workers, self.tries, self._opened = workers, tries, ExitStack()
+        self.workers = workers
+        self.tries = tries
+        self._opened = ExitStack()
         folder = self._opened.enter_context(tempfile.TemporaryDirectory())
         self._path = str(Path(folder) / "setup")
         Path(self._path).write_bytes(data)

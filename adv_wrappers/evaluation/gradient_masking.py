@@ -181,7 +181,9 @@ def _has_larger_eps(large: CheckedRow, small: CheckedRow) -> bool:
     if not _by_gradient(large):
         return False
     one, other = large.layers[0], small.layers[0]
-    setting, eps, least = setting_of(one, "eps"), _eps(one), _eps(other)
+    setting = setting_of(one, "eps")
+    eps = _eps(one)
+    least = _eps(other)
     same = setting is not None and setting == setting_of(other, "eps") and one.how == other.how
     return same and eps is not None and least is not None and eps > least
 

@@ -120,7 +120,8 @@ def ssim(x: ObservationBatch, y: ObservationBatch, layout: str | None = None, li
         return rows @ z @ columns.T
 
     ma, mb = mean(a), mean(b)
-    va, vb, cov = mean(a * a) - ma * ma, mean(b * b) - mb * mb, mean(a * b) - ma * mb
+    va, vb = mean(a * a) - ma * ma, mean(b * b) - mb * mb
+    cov = mean(a * b) - ma * mb
     c1, c2 = (K1 * (high - low)) ** 2, (K2 * (high - low)) ** 2
     values = (2 * ma * mb + c1) * (2 * cov + c2) / ((ma * ma + mb * mb + c1) * (va + vb + c2))
     return flat_rows(values).mean(1)

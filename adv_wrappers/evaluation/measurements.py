@@ -92,7 +92,9 @@ class BlockMonitor:
         recorder: VectorActionRecorder,
         runner: PolicyRunner,
     ) -> None:
-        self.measurements, self.recorder, self.runner = measurements, recorder, runner
+        self.measurements = measurements
+        self.recorder = recorder
+        self.runner = runner
         self.attacked_steps = np.zeros(runner.rows, np.int64)
         found = layers(env)
         self.on_observations = [layer for layer in found if layer.on == "observation"]

@@ -44,7 +44,9 @@ class ConstantEnv(gym.Env[Array, Any]):
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
 
     def __init__(self, observation: Array, space: spaces.Box, action_space: Space) -> None:
-        self.observation, self.observation_space, self.action_space = observation, space, action_space
+        self.observation = observation
+        self.observation_space = space
+        self.action_space = action_space
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """The observation."""
@@ -105,7 +107,9 @@ def compare_threats(
         name = source if isinstance(source, str) else getattr(made.spec, "id", None) or "an environment"
         title = f"{name}, step {step}"
         try:
-            true, space, actions = _played(made, agent, step, seed, raw), made.observation_space, made.action_space
+            true = _played(made, agent, step, seed, raw)
+            space = made.observation_space
+            actions = made.action_space
             # the emulator's screen lies beneath all of them
             under = () if raw else tuple(caption(each.threat) for each in layers(made) if each.on == "observation")
         finally:

@@ -215,4 +215,7 @@ class Player:
         """Close the environments."""
         if self._venv is not None:
             self._venv.close()
-        self._venv, self._place, self._stacks, self._cells = None, None, [], ()
+        self._venv = None
+        self._place = None
+        self._stacks = []
+        self._cells = ()

@@ -102,7 +102,9 @@ def far_below_training(rows: Sequence[CheckedRow], victim: Victim, env: str | No
     Far is beyond three standard errors of the difference and a tenth of the measured mean, with an interval that does
     not reach that mean. Of several measurements the lowest of these bounds counts.
     """
-    clean, card, bounds = clean_row(rows), victim.card or {}, list[tuple[float, float]]()
+    clean = clean_row(rows)
+    card = victim.card or {}
+    bounds = list[tuple[float, float]]()
     if clean is None or env is None or (card.get("environment") or {}).get("id") != env:
         return []
     for entry in card.get("measured") or ():
@@ -144,7 +146,8 @@ def _covered(layer: ThreatModel, victim: Victim) -> tuple[Linf, float, float] | 
     low, high = (np.asarray(end, np.float64).reshape(-1) for end in (field.low, field.high))
     bounded = np.isfinite(high - low)
     radius = budget.eps * np.asarray(1.0 if budget.scale is None else budget.scale)
-    width, low, high = (high - low)[bounded], low[bounded], high[bounded]
+    width = (high - low)[bounded]
+    low, high = low[bounded], high[bounded]
     covers = np.broadcast_to(radius, bounded.shape)[bounded] >= width
     return (budget, float(low.min()), float(high.max())) if covers.all() and (width > 0).any() else None
 

@@ -212,7 +212,10 @@ def play_episodes(
     perturbing = (*monitor.on_observations, *monitor.on_actions, *monitor.on_dynamics)
     engines = [wrapper.engine for wrapper in perturbing]
     numbers = np.zeros(episodes, np.int64) if draws is None else np.asarray(draws, np.int64)
-    current, score, length, finished = np.arange(rows), np.zeros(rows), np.zeros(rows, np.int64), 0
+    current = np.arange(rows)
+    score = np.zeros(rows)
+    length = np.zeros(rows, np.int64)
+    finished = 0
     own = _own_rewards(recorder)
     infos: Sequence[Info] = getattr(recorder.unwrapped, "infos", [{}] * rows)  # none where MuJoCo is stepped directly
     begin: NDArray[np.bool_] | None = None  # rows that begin an episode, None for all
@@ -265,7 +268,9 @@ def play_episodes(
             if on_episode is not None and len(which):
                 on_episode(finished)
             current[over] += rows
-            score[done], length[done], monitor.attacked_steps[done] = 0.0, 0, 0
+            score[done] = 0.0
+            length[done] = 0
+            monitor.attacked_steps[done] = 0
             begin = done
     run.sums["drew"] = sum(engine.clock.asked for engine in engines)
     run.losses = None if losses is None else losses.totals

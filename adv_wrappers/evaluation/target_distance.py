@@ -79,7 +79,9 @@ class EpisodeLosses:
     """
 
     def __init__(self, target: Target, episodes: int, rows: int) -> None:
-        self.target, self.totals, self._sums = target, np.zeros(episodes), np.zeros(rows)
+        self.target = target
+        self.totals = np.zeros(episodes)
+        self._sums = np.zeros(rows)
 
     def add(self, observations: Array, control: Sequence[Array | None] | None, rewards: Array) -> None:
         """One step.

@@ -60,7 +60,10 @@ class _Draws:
     """Random numbers of a key that is not that of the step."""
 
     def __init__(self, key: Any, context: Context) -> None:
-        self._key, self._shape, self._dtype, self._count = key, context.shape, context.dtype, 0
+        self._key = key
+        self._shape = context.shape
+        self._dtype = context.dtype
+        self._count = 0
 
     def _next(self) -> Any:
         self._count += 1

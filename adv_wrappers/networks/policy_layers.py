@@ -288,7 +288,9 @@ class GSDE(nn.Module, Operation):
 
     def __init__(self, mean: nn.Module, log_std: Tensor, expln: bool = False, clip: float | None = None) -> None:
         super().__init__()
-        self.mean, self.expln, self.clip = mean, expln, clip
+        self.mean = mean
+        self.expln = expln
+        self.clip = clip
         self.log_std = nn.Parameter(log_std, requires_grad=False)
 
     def extra_repr(self) -> str:

@@ -56,7 +56,9 @@ class RecurrentActor(nn.Module):
         self, features: nn.Module, lstm: nn.LSTM, head: nn.Module, critic: tuple[nn.Module, nn.LSTM] | None
     ) -> None:
         super().__init__()
-        self.features, self.lstm, self.head = features, lstm, head
+        self.features = features
+        self.lstm = lstm
+        self.head = head
         self.critic = nn.ModuleList(critic or [])
 
     @property
@@ -97,7 +99,11 @@ class RecurrentValue(nn.Module):
         self, features: nn.Module, lstm: nn.LSTM | None, plain: nn.Module | None, head: nn.Module, own: bool
     ) -> None:
         super().__init__()
-        self.features, self.lstm, self.plain, self.head, self.own = features, lstm, plain, head, own
+        self.features = features
+        self.lstm = lstm
+        self.plain = plain
+        self.head = head
+        self.own = own
 
     @property
     def parts(self) -> list[nn.Module]:

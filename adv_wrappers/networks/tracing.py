@@ -183,7 +183,10 @@ class GraphBuilder:
     def __init__(
         self, module: nn.Module, graph: fx.Graph, is_layer: Callable[[nn.Module], bool], follows: bool
     ) -> None:
-        self.module, self.graph, self.is_layer, self.follows = module, graph, is_layer, follows
+        self.module = module
+        self.graph = graph
+        self.is_layer = is_layer
+        self.follows = follows
         self.nodes: list[Node] = []
         self.values: dict[fx.Node, int] = {}
         self.constants: dict[fx.Node, Tensor] = {}

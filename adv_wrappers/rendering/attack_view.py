@@ -50,7 +50,10 @@ from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, Layer, is_vec_env,
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-MARGIN, LINE, NARROWEST = 8, 20, 176  # pixels: around panels, a line of text, the narrowest panel
+# pixels
+MARGIN = 8  # around panels
+LINE = 20  # of text
+NARROWEST = 176  # panel
 MAX_FEATURES = 24  # whose lines have numbers; those of a longer vector are thin
 _FONT, _FONT_SCALE = cv2.FONT_HERSHEY_SIMPLEX, 0.43
 _WIDTH, _HEIGHT = 460, 336  # pixels of a chart

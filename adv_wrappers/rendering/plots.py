@@ -107,7 +107,9 @@ def plot_returns(rows: Mapping[str, Mapping[str, Any]], path: str | Path, title:
     figure = new_figure(8.0, 1.5 + 0.5 * len(rows), 160, "constrained")
     axes = figure.add_subplot()
     for place, row in enumerate(rows.values()):
-        colour, mean, returns = ATTACKED if place else CLEAN, row["mean_return"], row.get("returns") or []
+        colour = ATTACKED if place else CLEAN
+        mean = row["mean_return"]
+        returns = row.get("returns") or []
         axes.plot(returns, [place] * len(returns), "|", color=colour, alpha=0.25, markersize=11, zorder=2)
         axes.errorbar(
             mean,

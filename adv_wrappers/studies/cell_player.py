@@ -66,7 +66,9 @@ class CellPlayer:
     def play(self, cell: PlanCell, tell: Tell | None = None) -> PlayedCell:
         """A cell's row, or the error that it ended with."""
         began = time.perf_counter()
-        about, row, said = None, None, None
+        about = None
+        row = None
+        said = None
         try:
             with one_thread():
                 evaluator = self.open(cell)

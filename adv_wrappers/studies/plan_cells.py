@@ -261,7 +261,9 @@ class _GridExpansion:
     """The cells of one grid, and why others are left out."""
 
     def __init__(self, grid: Grid, victims: Mapping[str, Victim], trust: bool) -> None:
-        self.grid, self.given, self.trust = grid, victims, trust
+        self.grid = grid
+        self.given = victims
+        self.trust = trust
         self.stacks: list[Threat | None] = [None, *grid.stacks()]
         self.left_out: dict[str, str] = {}
 
@@ -298,7 +300,9 @@ class _GridExpansion:
             width = fitted.num_envs or 1
             for threat in [*self.stacks, *self._of_suite(name, victim, environment)]:
                 if isinstance(threat, AttackRecipe):
-                    recipe, text, layers = threat, threat.name, [threat.identity]
+                    recipe = threat
+                    text = threat.name
+                    layers = [threat.identity]
                 else:
                     try:
                         stack = evaluator.stacks[0] if threat is None else as_threat_stack(threat, victim)
@@ -307,7 +311,9 @@ class _GridExpansion:
                     except (SpaceError, VictimError) as error:
                         self.left_out[f"{name} on {environment}, {threat}"] = str(error)
                         continue
-                    recipe, text, layers = None, stack.name, [json_form(layer) for layer in stack.layers]
+                    recipe = None
+                    text = stack.name
+                    layers = [json_form(layer) for layer in stack.layers]
                 for seed in grid.seeds:
                     episodes = replace(fitted, seed=seed)
                     about = {**evaluator.about, "seed": seed, "num_envs": width, "episode_seeds": episodes.seeds}

@@ -65,7 +65,9 @@ _COMBINED = 5  # disturbances, of which combinations are made
 _GRAVITY = 9.81
 _LEAST_MINUTES = 0.01  # for the first round, which has the run without a disturbance, whatever was spent before it
 _MOST_CHARTS = 12
-_FILM, _AFTER, _PICTURE = 3.0, 0.6, 0.06  # seconds of a film before a failure and after it, and of a picture
+# seconds
+_FILM, _AFTER = 3.0, 0.6  # of a film before a failure and after it
+_PICTURE = 0.06
 
 # sensors by the names that an environment gives them: what they are, their unit, and how far off each may be
 _SENSORS = {
@@ -341,7 +343,9 @@ class RobotStudy:
 
     def breaks(self, row: Row, clean: Row) -> bool:
         """Whether half of the episodes fail, or half of what the metric is without a disturbance is lost."""
-        metric, mean, without = metric_of(self.metric), row.metric(self.metric).mean, clean.metric(self.metric).mean
+        metric = metric_of(self.metric)
+        mean = row.metric(self.metric).mean
+        without = clean.metric(self.metric).mean
         if metric.is_rate:
             return (mean if metric.bad_when_high else 1 - mean) >= 0.5
         if row is clean:
@@ -477,7 +481,9 @@ def robot_report(
     >>> from adv_wrappers import robot_report
     >>> robot_report("zoo:hopper-ppo", "Hopper-v5", minutes=2).margins  # doctest: +SKIP
     """
-    folder, victim, deadline = Path(out), load_victim(victim), Deadline(60 * minutes)
+    folder = Path(out)
+    victim = load_victim(victim)
+    deadline = Deadline(60 * minutes)
     name, page = name or victim.ref or "policy", folder / PAGE_FILE
     check_target(page)
     metric_of(metric)  # raises for what is none
@@ -725,7 +731,9 @@ def _margins(margins: Sequence[DisturbanceMargin], clean: Row) -> Table:
     """
     lines = list[TableLine]()
     for one in margins:
-        what, breaks, open_ = one.disturbance, one.breaks, one.next is not None
+        what = one.disturbance
+        breaks = one.breaks
+        open_ = one.next is not None
         if breaks is None:
             where = "more was not tried yet" if open_ else DASH
         else:

@@ -108,11 +108,17 @@ class _Run:
     def __init__(
         self, cells: Expansion, store: Store, executor: CellExecutor, progress: RunProgress, began: float
     ) -> None:
-        self.cells, self.store, self.executor, self.progress, self.began = cells, store, executor, progress, began
+        self.cells = cells
+        self.store = store
+        self.executor = executor
+        self.progress = progress
+        self.began = began
         store.place(cell.key for cell in cells.cells)
         done = store.done(cell.key for cell in cells.cells)
         self.waiting = collections.deque(cell for cell in cells_of(cells, store) if cell.key not in done)
-        self.known, self.played, self.under_way = len(done), 0, 0
+        self.known = len(done)
+        self.played = 0
+        self.under_way = 0
         self.failed: dict[str, str] = {}  # by key
         self.said = set[tuple[str, str]]()  # of which environment what kind of thing was said
         self.play_seconds = 0.0

@@ -151,7 +151,9 @@ class AdversaryFit(Fit[Director, BlockMeasurements]):
         with decoding(f"{folder.out} as a training of an adversary"):
             super().__init__([(model, MODEL, NORMALISER)], scoring, training, folder)
             self.seconds[self.log] = folder.record[-1]["seconds"] if folder.record else 0
-        self.task, self.progress, self.on_episode = task, progress, on_episode
+        self.task = task
+        self.progress = progress
+        self.on_episode = on_episode
         self.found: Learned | None = None  # the best so far
 
     def best(self) -> Learned:
@@ -402,8 +404,13 @@ def train_director(
         training: how.
         out, progress, on_episode: as for :func:`train_adversary`.
     """
-    environment, victim, actor = task.environment, task.score.victim, task.score.actor
-    budget, when, algorithm, steps = task.score.budget, task.score.when, training.algorithm, training.steps
+    environment = task.environment
+    victim = task.score.victim
+    actor = task.score.actor
+    budget = task.score.budget
+    when = task.score.when
+    algorithm = training.algorithm
+    steps = training.steps
     flat = not sees_images(victim.observation_space)
     rows = training.num_envs if training.num_envs is not None else 1 if algorithm == "dqn" else 32 if flat else 8
     _check_learnable(algorithm, actor, victim)

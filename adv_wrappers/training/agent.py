@@ -171,7 +171,9 @@ class AgentAlgorithm:
     methods: Mapping[str, type[TrainingMethod]] = field(default_factory=dict)
 
 
-_ANY, _DISCRETE, _BOX = (spaces.Discrete, spaces.Box), (spaces.Discrete,), (spaces.Box,)
+_ANY = (spaces.Discrete, spaces.Box)
+_DISCRETE = (spaces.Discrete,)
+_BOX = (spaces.Box,)
 _POLICY: tuple[OutputKind, ...] = ("logits", "gaussian")
 AGENT_ALGORITHMS = {
     one.name: one

@@ -87,7 +87,9 @@ def hold_statistics(normal: VecNormalize, fixed: bool) -> None:
     if normal.norm_obs:
         old: Any = normal.obs_rms
         held = HeldStatistics(shape=old.mean.shape)
-        held.mean, held.var, held.count, held.fixed = old.mean, old.var, old.count, fixed
+        held.mean, held.var = old.mean, old.var
+        held.count = old.count
+        held.fixed = fixed
         normal.obs_rms = held  # type: ignore[assignment]
 
 
@@ -351,8 +353,14 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
         if adversary is not None:
             models.append((adversary.model, *ADVERSARY_FILES))
         super().__init__(models, scoring, training, folder)
-        self.agent, self.adversary, self.threat, self.first = agent, adversary, threat, first
-        self.phase, self.ratio, self.select, self.progress = phase, ratio, select, progress
+        self.agent = agent
+        self.adversary = adversary
+        self.threat = threat
+        self.first = first
+        self.phase = phase
+        self.ratio = ratio
+        self.select = select
+        self.progress = progress
         self.bounds, self.on_steps = bounds, on_steps
         self.seconds.update(folder.record[-1]["seconds"] if folder.record else {})
         self.next_phase = (self.num_steps // phase + 1) * phase

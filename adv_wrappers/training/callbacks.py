@@ -117,7 +117,9 @@ class RobustnessCallback(BaseCallback):
         self.episodes = episodes if isinstance(episodes, Episodes) else Episodes(episodes, seed)
         if save_best and out is None:
             raise ValueRangeError("save_best=True needs a folder: give out=")
-        self.out, self.save_best, self.select = None if out is None else Path(out), save_best, select
+        self.out = None if out is None else Path(out)
+        self.save_best = save_best
+        self.select = select
         self.env = env
         self.rows: list[dict[str, Any]] = []
         self.report: Report | None = None

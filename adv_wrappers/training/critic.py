@@ -90,7 +90,8 @@ class _Noisy(DeterministicFamily):
     """A deterministic actor's action with Gaussian noise, clipped to the action box."""
 
     def __init__(self, std: Tensor, low: Tensor, high: Tensor) -> None:
-        self.std, self.low, self.high = std, low, high
+        self.std = std
+        self.low, self.high = low, high
 
     def sample(self, params: Tensor, key: Tensor) -> Tensor:
         noise = rng.normal(rng.fold(key, 0), tuple(params.shape[1:]), params.dtype)
@@ -165,7 +166,9 @@ class TransitionCollector:
         Raises:
             ValueRangeError: for observations or rewards that are not finite.
         """
-        played, next_act, returns = list[tuple[Array, ...]](), list[Array](), list[float]()
+        played = list[tuple[Array, ...]]()
+        next_act = list[Array]()
+        returns = list[float]()
         for step in self.episodes.play(steps, self.runner.act):
             _, act, _, reward, ended, over = step
             if played:
@@ -374,7 +377,10 @@ class SarsaLearner:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-ROUND, EPOCHS, MINIBATCHES, CLIP = 2048, 10, 32, 10.0
+ROUND = 2048
+EPOCHS = 10
+MINIBATCHES = 32
+CLIP = 10.0
 
 
 def _normaliser(victim: Victim) -> Normalize | None:
@@ -403,7 +409,9 @@ class CriticTraining:
     def __init__(
         self, victim: Victim, environment: Environment, how: CriticSettings, out: str | Path | None = None
     ) -> None:
-        self.victim, self.environment, self.how = victim, environment, how
+        self.victim = victim
+        self.environment = environment
+        self.how = how
         self.player = exploring_victim(victim, how.noise)
         asked = {**vars(how), "noise": how.noise if victim.kind == "mean" else None}
         self.folder = TrainingFolder.of(out, "critic", environment, victim, training=asked)
@@ -459,7 +467,9 @@ class CriticTraining:
 
     def _play_round(self, collector: TransitionCollector) -> None:
         """Play 2048 steps (in the last round, what is left) and learn from them."""
-        rows, whole, before = self.how.num_envs, self.how.steps, self.steps
+        rows = self.how.num_envs
+        whole = self.how.steps
+        before = self.steps
         length = math.ceil(min(ROUND, whole - before) / rows)
         taken = collector.collect(max(length, 2))
         self.returns.update(taken.reward, taken.over)

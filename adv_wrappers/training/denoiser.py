@@ -182,7 +182,9 @@ def train_denoiser(
 
 def _network(played: Trajectories, budget: Linf, how: Info) -> DenoisingNetwork:
     """The network before its training."""
-    n, count, history = played.obs.shape[-1], how["levels"], how["history"]
+    n = played.obs.shape[-1]
+    count = how["levels"]
+    history = how["history"]
     obs = torch.from_numpy(played.obs).flatten(0, 1)
     unit = torch.as_tensor(budget.radius(obs[:1]), dtype=torch.float32).expand(n).clone()
     levels = torch.logspace(math.log10(SMALLEST_LEVEL), 0, count) if count > 1 else torch.ones(count)
@@ -196,7 +198,9 @@ def _fit(
     played: Trajectories, budget: Linf, how: Info, progress: Callable[[str, int, int], None] | None
 ) -> DenoisingNetwork:
     """The network with the least squared error of the moves that are drawn."""
-    net, updates, lr = _network(played, budget, how), how["updates"], how["lr"]
+    net = _network(played, budget, how)
+    updates = how["updates"]
+    lr = how["lr"]
     windows = _Windows(played, how["history"], how["unroll"])
     optimizer = torch.optim.Adam(net.net.parameters(), lr=lr)
     draw = torch.Generator().manual_seed(int(np.random.SeedSequence((how["seed"], 2)).generate_state(1)[0]))

@@ -126,7 +126,10 @@ def train_dynamics(
     if given is not None:
         if len(given) < LEAST_STEPS:
             raise ValueRangeError(f"expected at least {LEAST_STEPS} recorded transitions, got {len(given)}")
-        transitions, noise, random, num_envs = len(given), 0, 0, 1
+        transitions = len(given)
+        noise = 0
+        random = 0
+        num_envs = 1
     drawn = round(transitions * random)
     for what, count in (("the victim's own", transitions - drawn), ("random", drawn)):
         if 0 < count <= (LEAST_STEPS - 1) * num_envs:
@@ -221,7 +224,9 @@ def _descend(
     model: TransitionModel, data: _Data, folder: TrainingFolder, progress: Callable[[str, int, int], None] | None
 ) -> None:
     """Train the network of a model, from the last checkpoint where there is one."""
-    how, lr, (net,) = folder.about["training"], folder.about["training"]["lr"], model.nets
+    how = folder.about["training"]
+    lr = folder.about["training"]["lr"]
+    (net,) = model.nets
     x, y = model.inputs(data.obs, data.act), _normalised(data.change, (model.change_mean, model.change_std))
     epochs, batch = how["epochs"], min(how["batch"], len(x))
     each, optimizer = len(x) // batch, torch.optim.Adam(net.parameters(), lr=lr)

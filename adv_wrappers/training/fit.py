@@ -131,7 +131,10 @@ class Fit(BaseCallback, Generic[P, R]):
         folder: TrainingFolder,
     ) -> None:
         super().__init__()
-        self.models, self.scoring, self.training, self.folder = models, scoring, training, folder
+        self.models = models
+        self.scoring = scoring
+        self.training = training
+        self.folder = folder
         self.model = models[0][0]
         self.seconds = Counter[str]()
         self.since = time.process_time()

@@ -215,7 +215,9 @@ class TrainingFolder:
 
     def __init__(self, out: str | Path | None, kind: TrainingKind, about: Mapping[str, object]) -> None:
         self.out = None if out is None else Path(out)
-        self.kind, self.best, self.finished = kind, -1, False
+        self.kind = kind
+        self.best = -1
+        self.finished = False
         self.about: Info = dict(about)
         self.record: list[Info] = []
         self.result: Info = {}
@@ -232,7 +234,9 @@ class TrainingFolder:
                 f"{self.out} holds the {_WORDS[found['kind']]}, and not the {_WORDS[kind]}: give another out="
             )
         check_same(self.out, found["about"], self.about, _WORDS[kind].split()[0])
-        self.record, self.best, self.result = found["record"], found["best"], found["result"]
+        self.record = found["record"]
+        self.best = found["best"]
+        self.result = found["result"]
         self._last, self.finished = found["checkpoint"], found["finished"]
         if self.checkpoint is not None and not self.checkpoint.is_dir():
             raise CardError(f"{self.out / STATE} names {self._last}, which is not there")

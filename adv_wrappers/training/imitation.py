@@ -270,7 +270,10 @@ def ask(
     """
     rows = 1 if count is None else max(1, min(_ROWS, count // _LENGTH))
     venv: AnyVectorEnv = wrap(EpisodesVectorEnv(make_env, rows), *threats)
-    observations, actions, spent, finished = [], [], 0, 0
+    observations = []
+    actions = []
+    spent = 0
+    finished = 0
     with closing(venv):
         runners = [PolicyRunner(victim, rows)] + ([] if player is None else [PolicyRunner(player, rows)])
         playing = ContinuingEpisodes(venv, runners, seeds)
@@ -447,7 +450,9 @@ class _Imitating:
     def __init__(
         self, victim: Victim, environment: Environment, how: dict[str, Any], threats: Any, out: str | Path | None
     ) -> None:
-        self.victim, self.environment, self.how = victim, environment, how
+        self.victim = victim
+        self.environment = environment
+        self.how = how
         observed, acted = self.observed, self.acted = environment.spaces_for(victim)
         check_imitable(observed, acted, out)
         if threats is None:
@@ -473,7 +478,10 @@ class _Imitating:
 
     def run(self, progress: Callable[[int, int], None] | None) -> Imitation:
         """Ask what is left to ask, and return the result."""
-        folder, queries, rounds, seed = self.folder, self.how["queries"], self.how["rounds"], self.how["seed"]
+        folder = self.folder
+        queries = self.how["queries"]
+        rounds = self.how["rounds"]
+        seed = self.how["seed"]
         if folder.finished and folder.out is not None:
             return Imitation(load_card(folder.out), **folder.result, rounds=tuple(folder.record))
         test = ask(self.victim, self.environment, episode_seeds((seed, 1), True), episodes=self.how["episodes"])

@@ -181,7 +181,9 @@ def recurrent_policy_of(victim: Victim) -> RecurrentPolicy:
             than Linear with tanh or ReLU between behind it; for a state value without an LSTM, or with one of another
             size; and for different activations.
     """
-    space, net, valued = victim.observation_space, getattr(victim, "net", None), getattr(victim, "value_net", None)
+    space = victim.observation_space
+    net = getattr(victim, "net", None)
+    valued = getattr(victim, "value_net", None)
     if not isinstance(net, RecurrentActor) or not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise VictimError(f"expected an agent of RecurrentPPO on observations [n], or a card of one, got {victim!r}")
     (rule, lstm), head = _before_lstm(net.features, net.lstm), _mlp(net.head)

@@ -135,7 +135,9 @@ def kept_or_played(
         progress: called as ``progress("victim" or "random", transitions done, of how many)``.
     """
     how, source = folder.about["training"], "random" if victim is None else "victim"
-    steps, rows, name = math.ceil(transitions / how["num_envs"]), how["num_envs"], f"trajectories-{source}.safetensors"
+    steps = math.ceil(transitions / how["num_envs"])
+    rows = how["num_envs"]
+    name = f"trajectories-{source}.safetensors"
     if folder.out is not None and (folder.out / name).exists():
         return Trajectories.read(folder.out / name)
 
@@ -191,7 +193,9 @@ def collect(
             return actions.drawn() if runner is None else actions.disturbed(runner.act(obs))
 
         for t, (before, act, after, reward, _, over) in enumerate(episodes.play(steps, choose)):
-            found.obs[t], found.act[t], found.next_obs[t] = before, actions.numbers(act), after
+            found.obs[t] = before
+            found.act[t] = actions.numbers(act)
+            found.next_obs[t] = after
             found.reward[t], found.over[t] = reward, over
             if progress is not None:
                 progress((t + 1) * rows)
@@ -213,7 +217,9 @@ class ContinuingEpisodes:
     def __init__(
         self, envs: AnyVectorEnv, runners: Sequence[PolicyRunner], seeds: np.random.Generator | Iterator[int]
     ) -> None:
-        self.envs, self.runners, self._seeds = envs, runners, seeds
+        self.envs = envs
+        self.runners = runners
+        self._seeds = seeds
         self.obs: Array
         self._reset(np.ones(envs.num_envs, bool), None)
 
@@ -264,7 +270,9 @@ class _ActionDraws:
     """Actions drawn evenly from a space, and those of a victim with noise in every second row."""
 
     def __init__(self, space: Space, noise: float, rows: int, draw: np.random.Generator) -> None:
-        self.space, self.rows, self.draw = space, rows, draw
+        self.space = space
+        self.rows = rows
+        self.draw = draw
         odd = np.arange(rows) % 2
         if isinstance(space, spaces.Discrete):
             self.width, self.share = int(space.n), noise * odd

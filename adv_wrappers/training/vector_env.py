@@ -85,7 +85,9 @@ class MultiprocessVectorEnv(VectorEnv[Any, Any, Array]):
                 discard(ON_DEMAND, pool_of(ON_DEMAND))
             self.close()
             raise
-        self.num_envs, self.metadata, self.render_mode = num_envs, own.metadata, own.render_mode
+        self.num_envs = num_envs
+        self.metadata = own.metadata
+        self.render_mode = own.render_mode
         self.single_observation_space, self.single_action_space = own.single_observation_space, own.single_action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)

@@ -148,7 +148,9 @@ class StepTimer:
     """
 
     def __init__(self, most: int, limit: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.most, self.limit, self._clock = most, limit, clock
+        self.most = most
+        self.limit = limit
+        self._clock = clock
         self.ended = False
         self._timed = list[tuple[int, float]]()  # the size of every step, and its seconds
         self._first: float | None = None

@@ -14,7 +14,11 @@ def split_outside_quotes(text: str, separator: str) -> list[str]:
     Raises:
         ThreatError: for a quote or a bracket without its other half.
     """
-    pieces, start, depth, quote, i = [], 0, 0, "", 0
+    pieces = []
+    start = 0
+    depth = 0
+    quote = ""
+    i = 0
     while i < len(text):
         letter = text[i]
         if quote:

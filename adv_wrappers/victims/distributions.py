@@ -187,7 +187,10 @@ class GaussianFamily(Family):
         return mean + log_std.exp() * rng.normal(rng.fold(key, 0), tuple(mean.shape[1:]), mean.dtype)
 
 
-_NEAR, _FAR, _MOST, _MOVE, _STEEP = 20.0, 40.0, 24.0, 1e15, 1e30  # of exponents, of moved means, of slopes
+# the largest finite values that are computed with
+_NEAR, _FAR, _MOST = 20.0, 40.0, 24.0  # of exponents
+_MOVE = 1e15  # of moved means
+_STEEP = 1e30  # of slopes
 
 
 class GaussianKLDivergence(KLDivergence):

@@ -69,7 +69,10 @@ class ArrayFunction:
         dtype: torch.dtype,
         takes_tensors: bool = False,
     ) -> None:
-        self.function, self.recurrent, self.device, self.dtype = function, recurrent, device, dtype
+        self.function = function
+        self.recurrent = recurrent
+        self.device = device
+        self.dtype = dtype
         self.takes_tensors = takes_tensors
 
     def __call__(self, *inputs: object) -> Any:
@@ -156,7 +159,9 @@ class MainPart:
     """
 
     def __init__(self, function: Callable[..., Any], sizes: list[int], pair: bool) -> None:
-        self.function, self.sizes, self.pair = function, sizes, pair
+        self.function = function
+        self.sizes = sizes
+        self.pair = pair
 
     def __call__(self, obs: object, *state: object) -> Any:
         answer, rows = self.function(obs, *state), len(next(leaves(obs)))
@@ -204,7 +209,9 @@ class ChosenActions:
     """
 
     def __init__(self, function: Callable[..., object], space: spaces.Space[object]) -> None:
-        self.function, self.space, self.sizes = function, space, choice_sizes(space)
+        self.function = function
+        self.space = space
+        self.sizes = choice_sizes(space)
         self.start = np.broadcast_to(np.ravel(getattr(space, "start", 0)), len(self.sizes)).tolist()
 
     def __call__(self, obs: object, *state: object) -> object:

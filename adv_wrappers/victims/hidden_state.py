@@ -276,7 +276,11 @@ class HiddenState:
         first: Sequence[object] = (),
         axes: tuple[int | None, ...] | None = None,
     ) -> None:
-        self.function, self.places, self.still, self.first, self.axes = function, places, still, tuple(first), axes
+        self.function = function
+        self.places = places
+        self.still = still
+        self.first = tuple(first)
+        self.axes = axes
         self._owners: list[Owner] | None = None
 
     def __getstate__(self) -> dict[str, object]:

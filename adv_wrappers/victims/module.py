@@ -199,11 +199,19 @@ def from_module(
         if isinstance(action_space, spaces.MultiBinary) and 2 * output.width == victim.width:
             needs += ", of 0 and of 1 for every bit: lambda x: torch.distributions.Bernoulli(logits=net(x)) has them"
         raise VictimError(f"the module returns {output.width} numbers a row; {needs}")
-    victim.net, victim.value_net, victim.critic, victim.robust_sarsa = module, value, critic, robust_sarsa
-    victim.start, victim.recurrent, victim.live, victim.clip = initial_state, initial_state is not None, live, clip
+    victim.net = module
+    victim.value_net = value
+    victim.critic = critic
+    victim.robust_sarsa = robust_sarsa
+    victim.start = initial_state
+    victim.recurrent = initial_state is not None
+    victim.live = live
+    victim.clip = clip
     victim.carried = kept and initial_state is not None
     victim.differentiable = accepts == "gradients"
-    victim.first, victim.writes, victim.unstable = output.form == "first", output.writes, unstable
+    victim.first = output.form == "first"
+    victim.writes = output.writes
+    victim.unstable = unstable
     if probable:
         victim.read_probabilities(said)
     if isinstance(victim.net, nn.Module) and initial_state is None and isinstance(observation_space, spaces.Box):
@@ -359,7 +367,10 @@ class ModuleVictim(Victim):
             for net in nets:
                 net.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
                 net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # as cards are read
-        self.net, self.value_net, self.critic, self.robust_sarsa = nets.net, nets.value, nets.critic, nets.robust_sarsa
+        self.net = nets.net
+        self.value_net = nets.value
+        self.critic = nets.critic
+        self.robust_sarsa = nets.robust_sarsa
         self.live, self.squash = live, self.squash if nets.squash is None else nets.squash
         self.start = getattr(nets.net, "initial_state", None)
         self.recurrent = self.start is not None

@@ -62,7 +62,9 @@ class Probe:
     """
 
     def __init__(self, net: Net, rows: RandomRows, start: InitialState | None) -> None:
-        self.net, self.rows, self.start = net, rows, start
+        self.net = net
+        self.rows = rows
+        self.start = start
 
     def given(self, seed: int = 0, count: int = 2) -> tuple[Any, ...]:
         """What it is called with: observations, and a hidden state where it has one."""

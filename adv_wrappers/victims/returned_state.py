@@ -38,7 +38,10 @@ class RowsFirst:
     def __init__(
         self, function: Callable[..., Any], first: Callable[[int], Any], axes: tuple[int, ...], spread: bool
     ) -> None:
-        self.function, self.first, self.axes, self.spread = function, first, axes, spread
+        self.function = function
+        self.first = first
+        self.axes = axes
+        self.spread = spread
         self.form = first(1)
         if (step := getattr(function, "advance", None)) is not None:
             self.advance = partial(self._advanced, step)
@@ -149,7 +152,9 @@ def returned_start(function: Callable[..., Any], rows: Callable[[int, int], Any]
         return None
     try:
         with torch.no_grad(), unchanged_randomness():
-            two, three, after = function(rows(0, 2)), function(rows(0, 3)), rows(1, 2)
+            two = function(rows(0, 2))
+            three = function(rows(0, 3))
+            after = rows(1, 2)
             state = two[-1] if isinstance(two, tuple) and len(two) > 1 else None
             if not [*tensors(state)]:
                 return None

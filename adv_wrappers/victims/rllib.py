@@ -231,7 +231,9 @@ class Front(nn.Module):
     ) -> None:
         super().__init__()
         self.layers = nn.Sequential(*layers)
-        self.frames, self.shape, self.unit = frames, shape, unit
+        self.frames = frames
+        self.shape = shape
+        self.unit = unit
 
     def extra_repr(self) -> str:
         return f"frames={self.frames}"
@@ -332,7 +334,9 @@ class RLModuleOutput(nn.Module):
 
     def __init__(self, module: nn.Module, key: str, clamped: bool) -> None:
         super().__init__()
-        self.module, self.key, self.clamped = module, key, clamped
+        self.module = module
+        self.key = key
+        self.clamped = clamped
 
     def extra_repr(self) -> str:
         return f"key={self.key}, clamped={self.clamped}"
@@ -493,7 +497,9 @@ class RecurrentNet(nn.Module):
 
     def __init__(self, front: Front, core: Any, value: bool = False) -> None:
         super().__init__()
-        self.front, self.core, self.value = front, core, value
+        self.front = front
+        self.core = core
+        self.value = value
 
     def initial_state(self, rows: int) -> dict[str, Any]:
         """The state at the start of an episode: frames of zeros, and the module's own."""

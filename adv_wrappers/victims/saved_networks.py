@@ -223,7 +223,9 @@ class DenoisingNetwork(nn.Module):
         actions: int = 0,
     ) -> None:
         super().__init__()
-        self.net, self.history, self.actions = net, history, actions if history else 0
+        self.net = net
+        self.history = history
+        self.actions = actions if history else 0
         for name, value in (("mean", mean), ("std", std), ("unit", unit)):
             self.register_buffer(name, value)
         self.register_buffer("levels", levels)

@@ -118,7 +118,9 @@ class _Inert:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> _Inert:
         made = super().__new__(cls)
-        made.args, made.state, made.items = args, None, []
+        made.args = args
+        made.state = None
+        made.items = []
         return made
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -118,7 +118,10 @@ class Victim:
             raise VictimError(f"kind={kind!r} does not go with the action space {action_space}")
         self.observation_space, self.action_space = observation_space, action_space
         self.kind, self.select = kind, select
-        self.device, self.dtype, self.ref, self.scale = device_of(device, shapes_only=True), dtype, ref, scale
+        self.device = device_of(device, shapes_only=True)
+        self.dtype = dtype
+        self.ref = ref
+        self.scale = scale
         self.family: Family = self._make_family() if family is None else family
         self.width = self._make_width() if family is None else family.width
         self._fingerprint: str | None = None
@@ -399,7 +402,9 @@ class VictimAround(Victim):
             scale=victim.scale,
             family=victim.family if isinstance(victim.family, DistributionFamily) else None,
         )
-        self.card, self.critic, self.robust_sarsa = victim.card, victim.critic, victim.robust_sarsa
+        self.card = victim.card
+        self.critic = victim.critic
+        self.robust_sarsa = victim.robust_sarsa
         self.differentiable = victim.differentiable
 
     def taken(self, obs: Any) -> Any:

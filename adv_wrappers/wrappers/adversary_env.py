@@ -80,7 +80,9 @@ class AdversaryLayer(Layer):
         check_choice("observe", observe, OBSERVE, error=ThreatError)
         if not callable(reward):
             raise ThreatError(f"reward must be a function, got {reward!r:.80}")
-        self.observe, self.reward, self._takes_induced_action = observe, reward, takes_induced_action(reward)
+        self.observe = observe
+        self.reward = reward
+        self._takes_induced_action = takes_induced_action(reward)
         field = Field(observed, None, "observation")
         if field.discrete:
             raise SpaceError(
@@ -108,7 +110,10 @@ class AdversaryLayer(Layer):
         self._show(observed if observe == "state" else _extended(observed, self.victim, observe), actions)
         self._true: Any = None  # the newest true observation, which the adversary's next action perturbs
         self._moved: Any = True  # rows that are not reset instead of moved by it
-        self._mask_path, self._masks, self._choices = None, None, ()  # the victim is not told of action masks
+        # the victim is not told of action masks
+        self._mask_path = None
+        self._masks = None
+        self._choices = ()
         self._victim_returns: Any = 0.0 if wrapped.rows is None else np.zeros(wrapped.rows)
 
     def _threats(
@@ -117,9 +122,13 @@ class AdversaryLayer(Layer):
         """The threat to the observations, and that to the actions or the dynamics, of which a layer beneath is made."""
         actor, victim = self.actor, self.victim
         if isinstance(actor, Hybrid):
-            state, action, reach = actor.state, actor.action, actor.reach
+            state = actor.state
+            action = actor.action
+            reach = actor.reach
         else:
-            state, action, reach = actor, actor, within
+            state = actor
+            action = actor
+            reach = within
         beneath = None
         if actor.on != "observation":
             on: On = "dynamics" if actor.on == "dynamics" else "action"
@@ -389,7 +398,9 @@ class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
     @property
     def _saved_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
         """The arguments that Gymnasium writes into the spec, made when it asks: budgets change."""
-        threat, victim, actor = self._acting_layer.whole_threat, self.victim, self.actor
+        threat = self._acting_layer.whole_threat
+        victim = self.victim
+        actor = self.actor
         within, when = threat.budget, threat.when
         arguments: dict[str, Any] = {"victim": victim.ref or victim, "actor": actor, "within": within, "when": when}
         if victim.ref and actor.victim in (None, victim):  # as JSON, where they have such a form

@@ -58,7 +58,9 @@ def _chains(env: Any, outside: list[Any]) -> Iterator[list[Any]]:
 
 
 def _check(layer: Layer, outer: Any, beneath: list[Any]) -> None:
-    name, label, at = type(outer).__name__, layer.threat.label, layer.threat.at
+    name = type(outer).__name__
+    label = layer.threat.label
+    at = layer.threat.at
     reason = None if isinstance(outer, Layer) else _REPLACING.get(name)
     if reason is not None and not (name == "AddRenderObservation" and isinstance(outer.observation_space, spaces.Dict)):
         raise OrderError(

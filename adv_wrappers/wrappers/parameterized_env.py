@@ -41,7 +41,9 @@ class ParameterizedEnv(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.parameters = parameters_of(env)
         self.proposed: Floats = self.parameters.space.nominal.copy()
-        self.ends_diverged, self._steps, self._seen = False, 0, None
+        self.ends_diverged = False
+        self._steps = 0
+        self._seen = None
 
     def __str__(self) -> str:
         return str(self.env)

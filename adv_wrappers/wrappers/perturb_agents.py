@@ -35,7 +35,9 @@ class _OneAgent(gym.Env[Any, Any]):
     """
 
     def __init__(self, observation_space: Space, action_space: Space, beneath: gym.Env[Any, Any] | None) -> None:
-        self.observation_space, self.action_space, self.env = observation_space, action_space, beneath
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.env = beneath
         if beneath is not None:
             self.metadata = beneath.metadata  # has the number of layers, which their draws and keys depend on
 

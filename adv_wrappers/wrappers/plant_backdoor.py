@@ -76,7 +76,9 @@ class PlantBackdoor(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         )
         layer: Any = PerturbObservation(env, threat, when=Bernoulli(share))
         gym.Wrapper.__init__(self, layer)
-        self.target, self.bonus, self.strong = int(target), reward, bool(strong)
+        self.target = int(target)
+        self.bonus = reward
+        self.strong = bool(strong)
         self._layer, self._shown = layer, False
 
     @property

@@ -170,7 +170,9 @@ class VectorRecordAttackStatistics(VectorWrapper):
         tensorboard: object = None,
     ) -> None:
         VectorWrapper.__init__(self, env)
-        self._stats_key, self._log, self._taken = stats_key, optional_log(log, tensorboard), 0
+        self._stats_key = stats_key
+        self._log = optional_log(log, tensorboard)
+        self._taken = 0
         observed, acted = env.single_observation_space, env.single_action_space
         self._counts, self._mode = AttackCounts(env, env.num_envs, observed, acted, victim), autoreset_mode(env)
         self._every = np.ones(env.num_envs, bool)
@@ -270,7 +272,9 @@ class RecordAttackStatistics(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordC
         known = victim.ref or victim if isinstance(victim, Victim) else victim
         RecordConstructorArgs.__init__(self, victim=known, stats_key=stats_key)  # whoever rebuilds it has its own logs
         gym.Wrapper.__init__(self, env)
-        self._stats_key, self._log, self._taken = stats_key, optional_log(log, tensorboard), 0
+        self._stats_key = stats_key
+        self._log = optional_log(log, tensorboard)
+        self._taken = 0
         self._counts = AttackCounts(env, 1, env.observation_space, env.action_space, victim)
         self._row = np.ones(1, bool)
 

@@ -50,7 +50,10 @@ class BudgetShares:
     """
 
     def __init__(self, schedule: object, targets: Sequence[UsesShare]) -> None:
-        self.schedule, self.targets, self._level, self.share = as_share_schedule(schedule), targets, -1, 1.0
+        self.schedule = as_share_schedule(schedule)
+        self.targets = targets
+        self._level = -1
+        self.share = 1.0
         self.set_at(0.0)
 
     def set_at(self, done: float) -> None:

@@ -130,7 +130,9 @@ class _RandomPolicy:
     """
 
     def __init__(self, observation_space: Any, action_space: Any) -> None:
-        self.space, self._root, self._t = copy.deepcopy(action_space), secrets.randbits(64), 0
+        self.space = copy.deepcopy(action_space)
+        self._root = secrets.randbits(64)
+        self._t = 0
         self._mask_path = mask_path(observation_space, mask_choices(action_space))
 
     def reset(self, seed: int | None) -> None:

@@ -195,7 +195,9 @@ def round_trip(levels: Tensor, layout: str, quality: int, subsampling: str, orde
     x = levels.contiguous()
     out = torch.empty_like(x)
     rows = 1 + layout.index("H")
-    before, (height, width), after = x.shape[:rows], x.shape[rows : rows + 2], x.shape[rows + 2 :]
+    before = x.shape[:rows]
+    height, width = x.shape[rows : rows + 2]
+    after = x.shape[rows + 2 :]
     colours = "C" in layout and x.shape[1 + layout.index("C")] == 3
     planar = colours and not after
     count, inner = math.prod(before) // (3 if planar else 1), math.prod(after)

@@ -70,7 +70,9 @@ def shift(images: Tensor, moves: Tensor, border: str) -> Tensor:
     result = torch.empty_like(x)
     channels, out = x.shape[-1], result
     if channels in _PIXELS and aligned(x, channels):
-        x, out, channels = x.view(_PIXELS[channels]), out.view(_PIXELS[channels]), 1
+        x = x.view(_PIXELS[channels])
+        out = out.view(_PIXELS[channels])
+        channels = 1
     count, height, width = x.shape[:3]
     if out.numel():
         with torch.cuda.device_of(x):

@@ -118,7 +118,9 @@ def warp(images: Tensor, matrices: Tensor, affine: bool, border: str, interpolat
     result = torch.empty_like(x)
     out, lanes = result, 1
     if x.shape[-1] == 4 and aligned(x, 4):  # a pixel is one word
-        x, out, lanes = x.view(torch.int32), out.view(torch.int32), 4
+        x = x.view(torch.int32)
+        out = out.view(torch.int32)
+        lanes = 4
     count, height, width, channels = x.shape
     if out.numel():
         with torch.cuda.device_of(x):

@@ -89,7 +89,10 @@ def gather(images: Tensor, indices: Tensor, fractions: Tensor | None, per: int |
     x, out = images, torch.empty_like(images)
     lanes, target = 1, out
     if channels == 4 and aligned(images, 4):  # a pixel is one word
-        x, target, channels, lanes = images.view(torch.int32), out.view(torch.int32), 1, 4
+        x = images.view(torch.int32)
+        target = out.view(torch.int32)
+        channels = 1
+        lanes = 4
     blocks = triton.cdiv(height * width * channels, _BLOCK)
     per = per or (_IMAGES if count * blocks > _IMAGES * _PROGRAMS else 1)
     if out.numel():

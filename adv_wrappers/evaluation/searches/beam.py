@@ -201,7 +201,9 @@ class TargetedAttacks:
     def __init__(
         self, episodes: DeterministicEpisodes, within: Budget, steps: int, restarts: int, quantize: bool, at: At = None
     ) -> None:
-        self.victim, self.count, self.quantize = episodes.victim, episodes.count, quantize
+        self.victim = episodes.victim
+        self.count = episodes.count
+        self.quantize = quantize
         how = TargetedLead(self.victim, steps, restarts)
         threat = ThreatModel("observation", how, within, at=at).resolve(self.victim)
         space, acted = episodes.env.observation_space, episodes.env.action_space
@@ -491,7 +493,9 @@ class BeamEpisode:
     """
 
     def __init__(self, seed: int, first: TreeNode, groups: int, below: float = np.inf) -> None:
-        self.seed, self.first, self.below = seed, first, below
+        self.seed = seed
+        self.first = first
+        self.below = below
         self.lowest, self.least_reward = np.full(groups, np.inf), np.full(groups, np.inf)
         self.path: PerturbedPath | None = None
         self.nodes = 0

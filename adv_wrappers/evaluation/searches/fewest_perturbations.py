@@ -284,7 +284,10 @@ class TimingSearch:
         lowest_reward: Finite = 0.0,
         max_nodes: Positive = 1_000_000,
     ) -> None:
-        self.tree, self.horizon, self.lowest_reward, self.max_nodes = tree, horizon, lowest_reward, max_nodes
+        self.tree = tree
+        self.horizon = horizon
+        self.lowest_reward = lowest_reward
+        self.max_nodes = max_nodes
         self.worst = None if by == "any" else WorstAction(tree.victim, by, gamma=gamma, other=True)
         self.limit = tree.limit if horizon is None else horizon
         if lowest_reward < 0 and self.limit is None:
@@ -307,7 +310,9 @@ class TimingSearch:
         """The first state, and the return without perturbations, whole and within the horizon."""
         tree, horizon = self.tree, self.horizon
         first = tree.reset(seed)
-        observation, clean, clean_then = first.observation, 0.0, 0.0
+        observation = first.observation
+        clean = 0.0
+        clean_then = 0.0
         for t in itertools.count():
             action = tree.actions(tree.batch([observation]))[0]
             observation, reward, terminated, truncated, _ = tree.env.step(action)

@@ -148,7 +148,9 @@ class DeterministicEpisodes:
             self.env = record_for_replay(self.env)
         self._mask_path = mask_path(self.env.observation_space, (self.count,))
         self.limit, self.strict = step_limit(self.env), strict
-        self._runner, self._checked, self._draws = PolicyRunner(victim, 1), False, False
+        self._runner = PolicyRunner(victim, 1)
+        self._checked = False
+        self._draws = False
 
     def reset(self, seed: int) -> TreeNode:
         """The first state of an episode.

@@ -175,8 +175,13 @@ class _ParameterSearch:
         out: str | Path | None,
         workers: int,
     ) -> None:
-        self.victim, self.environment, self.threat, self.episodes = victim, environment, threat, episodes
-        self.player, self.how_kept, self.tried = player, {"out": out, "workers": workers}, list[TriedParameters]()
+        self.victim = victim
+        self.environment = environment
+        self.threat = threat
+        self.episodes = episodes
+        self.player = player
+        self.how_kept = {"out": out, "workers": workers}
+        self.tried = list[TriedParameters]()
         with closing(self._evaluator([])) as evaluator:
             self.clean = self._played(evaluator, {})[0]
             space = dynamics_beneath(evaluator.player.venv)

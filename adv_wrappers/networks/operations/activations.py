@@ -137,7 +137,9 @@ class Bent(Relaxed, FromOutput, LayerOperation):
         under = torch.where((low < 0) & (high > 0), choice.lower, chord)
         offset = -chord * below
         if slope:  # slope x + (1 - slope) relu(x)
-            chord, under, offset = slope + (1 - slope) * chord, slope + (1 - slope) * under, (1 - slope) * offset
+            chord = slope + (1 - slope) * chord
+            under = slope + (1 - slope) * under
+            offset = (1 - slope) * offset
         return Lines(under, torch.zeros_like(chord), chord, offset)
 
 

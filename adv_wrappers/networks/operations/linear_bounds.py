@@ -128,7 +128,8 @@ class BoxStep(BoundStep):
     high: Tensor
 
     def pull(self, rows: Tensor, both: bool, total: Total) -> tuple[Sequence[Tensor], bool]:
-        low, high, row = flat(self.low, 1), flat(self.high, 1), flat(rows, 2)
+        low, high = flat(self.low, 1), flat(self.high, 1)
+        row = flat(rows, 2)
         middle = torch.lerp(low, high, 0.5)
         total.add(times(row, middle), times(row.abs(), middle - high), both)
         return (), both

@@ -38,7 +38,10 @@ class Memory:
     __slots__ = ("gradient", "in_place", "inner", "kept", "last", "out", "weights")
 
     def __init__(self, in_place: bool = False, last: bool = False, inner: bool = False, weights: Any = None) -> None:
-        self.in_place, self.last, self.inner, self.weights = in_place, last, inner, weights
+        self.in_place = in_place
+        self.last = last
+        self.inner = inner
+        self.weights = weights
         self.out: Tensor | None = None
         self.gradient: Tensor | None = None
         self.kept: Any = None

@@ -75,7 +75,9 @@ class MaxPool(LayerOperation):
             ``[B, C, L]``.
         """
         pooled, places = functional.max_pool2d(low, *self._settings, return_indices=True)
-        least, place, sides = pooled.flatten(2), places.flatten(2), pooled.shape[2:]
+        least = pooled.flatten(2)
+        place = places.flatten(2)
+        sides = pooled.shape[2:]
         numbers = torch.arange(low[0, 0].numel(), dtype=low.dtype, device=low.device).view(1, 1, *low.shape[2:])
         members = self._unfolded(numbers, sides).clamp(min=-1).long()
         highs = self._unfolded(high, sides)

@@ -44,18 +44,27 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     Returns:
         Nothing where no command can name the agent, or no training can begin with it.
     """
-    choices, training, same = agent.choices, agent.choices.training, words_of_agent(agent)
+    choices = agent.choices
+    training = agent.choices.training
+    same = words_of_agent(agent)
     if same is None or not training.by:
         return []
     before: Path | None = report_folder(choices)
     hardened, after, page = _free_names(report_folder(choices).parent)
-    scale, env, what, both = choices.scale, _without_victim(same), "Harden the agent: go on training it", "the two"
+    scale = choices.scale
+    env = _without_victim(same)
+    what = "Harden the agent: go on training it"
+    both = "the two"
     if training.most is not None and training.most < eps:
         eps, size = training.most, "a smaller size"
     if first := training.begins_with:
         what = f"Without an attack it earns much less than {first}, from which it was trained: train that one anew,"
-        same, both, scale = [*env, "--victim", first], f"it with {first}", training.scale
-        eps, size, before = training.most or eps, "a smaller size", Path(training.report) if training.report else None
+        same = [*env, "--victim", first]
+        both = f"it with {first}"
+        scale = training.scale
+        eps = training.most or eps
+        size = "a smaller size"
+        before = Path(training.report) if training.report else None
     options = {
         "--adversary" if training.by in ADVERSARIES else "--robust": training.by,
         "--eps": f"{eps:.3g}",
@@ -132,7 +141,9 @@ def words_of_agent(agent: AgentSections) -> list[str] | None:
     Returns:
         None where no words do: for victims without a reference, and environments that a function makes.
     """
-    given, ref, env = _split(agent.choices.command), agent.report.victim.get("ref"), agent.report.env
+    given = _split(agent.choices.command)
+    ref = agent.report.victim.get("ref")
+    env = agent.report.env
     if given[:2] == ["adv-wrappers", "report"] and "--out" in given:
         words = given[2 : given.index("--out")]
     elif ref:

@@ -22,8 +22,10 @@ _Q: tuple[HardenedBy, ...] = ("radial", "sa", "car", "max-diff")
 _IMAGES: tuple[HardenedBy, ...] = ("radial", "sa", "max-diff")
 _POLICIES: tuple[HardenedBy, ...] = ("wocar", "sa", "radial", "pa-ad")
 _ROWS = 32  # environments, as many as train-agent has
-_ROLLOUTS, _STEPS, _LEAST = 4, 8, 128  # of the training that is timed, and the steps of each environment and of all
-# together in one, at the least
+_ROLLOUTS = 4  # of the training that is timed
+# steps of a rollout, at the least: of each environment, and of all together
+_STEPS = 8
+_LEAST = 128
 _MOST_FOLDERS = 100  # beside the report that are looked into
 
 
@@ -62,9 +64,14 @@ def advised_training(
     fitting = _RECURRENT if victim.recurrent else _Q if victim.kind == "q" else _IMAGES if image else _POLICIES
     before = hardened_before(victim.card)
     rewards: Any = learned.get("rewards")
-    last, known, ref, scale = before[-1] if before else None, victim.fingerprint(), "", None
+    last = before[-1] if before else None
+    known = victim.fingerprint()
+    ref = ""
+    scale = None
     if last is not None and last.gave_up and last.most is not None and last.began_with and last.began_with[1]:
-        known, ref, scale = last.began_with[0], last.began_with[1], last.scale
+        known = last.began_with[0]
+        ref = last.began_with[1]
+        scale = last.scale
     before += [] if beside is None else [one for one in _tried_beside(beside, known) if one not in before]
     before = [one for one in before if one.by in get_args(HardenedBy)]
     counts = {by: sum(one.by == by for one in before) for by in fitting}

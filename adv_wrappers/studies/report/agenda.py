@@ -75,17 +75,28 @@ _DYNAMICS = {  # factors of what an environment has of these
 }  # fmt: skip
 
 # searches over whole episodes: narrow ones go first, and find more at half the price
-_FIRST_WIDTH, _FIRST_EPISODES, _FIRST_ROWS = 8, 1, 64  # the last is observations attacked in the time of one
+_FIRST_WIDTH = 8
+_FIRST_EPISODES = 1
+_FIRST_ROWS = 64  # observations that are attacked in the time of one
 _ASCENTS: dict[str, Any] = {"steps": 4, "restarts": 1}
 _TOGETHER, _MOST_EPISODES = 2, 10  # episodes that are searched side by side, and of a wide search
 _ENDING = 3  # times that episodes take without an attack, which are kept for the end of their search
 _SEARCHED = 3  # eps of a wide search, those around which the return falls first
 
 # shares of the time that is left
-_CHEAP_SHARE, _STRONG_SHARE, _FIRST_SHARE, _TRY_SHARE = 0.3, 0.6, 0.75, 0.6  # sweeps; searches in and eps of these
-_CERTIFIED_SHARE, _FEATURES_SHARE, _SEARCH_SHARE, _TRAINING_SHARE = 0.15, 0.25, 0.5, 0.8
+_CHEAP_SHARE = 0.3  # for sweeps over eps
+_STRONG_SHARE = 0.6  # for what is strongest for its price
+_FIRST_SHARE = 0.75  # of that, for the narrow search
+_TRY_SHARE = 0.6  # of a search, for one eps
+_CERTIFIED_SHARE = 0.15
+_FEATURES_SHARE = 0.25
+_SEARCH_SHARE = 0.5
+_TRAINING_SHARE = 0.8
 _PRICE_SHARE, _PRICE_SECONDS = 0.25, 30.0  # of the time that is left, and at most, to time a training
-_LEAST_SEARCH, _LEAST_TRAINING, _LEAST_PRICE = 1.5, 90.0, 5.0  # seconds
+# seconds
+_LEAST_SEARCH = 1.5
+_LEAST_TRAINING = 90.0
+_LEAST_PRICE = 5.0
 
 _CERTIFICATES = 4  # at most, from the smallest eps of the sweep, divided by _CERTIFIED_BELOW, on
 _CERTIFIED_BELOW, _CERTIFIED_STEP = 50.0, 4.0
@@ -133,12 +144,20 @@ class Agenda:
         num_envs: int | None,
         tell: Tell,
     ) -> None:
-        self.victim, self.environment, self.rows, self.ranges = victim, environment, rows, ranges
-        self.path, self.seed, self.num_envs, self.tell = rows.out, rows.episodes.seed, num_envs, tell
+        self.victim = victim
+        self.environment = environment
+        self.rows = rows
+        self.ranges = ranges
+        self.path = rows.out
+        self.seed = rows.episodes.seed
+        self.num_envs = num_envs
+        self.tell = tell
         self.clean, self.deadline = rows.clean.mean_return, rows.deadline
         self.sweep, self.swept = EpsSweep(ranges, self.clean), [*swept]
         self.not_tried, self.told_of = [*ranges.unfit], set[At]()
-        self.certificates, self.frames, self.film = [*before.certificates], before.frames, before.film
+        self.certificates = [*before.certificates]
+        self.frames = before.frames
+        self.film = before.film
         self._let_go()
         self.advised = advised_training(victim, environment, self.path.parent, self.seed)
         if before.training.by == self.advised.by:

@@ -209,7 +209,9 @@ def _sweep(agent: AgentSections, said: Verdict) -> list[Part]:
 
 def _eps(agent: AgentSections, said: Verdict) -> list[Part]:
     """What an eps of the verdict amounts to in every feature, and why the budgets were chosen."""
-    choices, eps, parts = agent.choices, said.figure.eps if said.figure else None, list[Part]()
+    choices = agent.choices
+    eps = said.figure.eps if said.figure else None
+    parts = list[Part]()
     if agent.sweeps:
         words = f"Budget: {agent.sweeps[0].budget}."
         if not choices.played:

@@ -55,7 +55,9 @@ class EpsSweep:
     """
 
     def __init__(self, part: ObservationRanges, clean: float) -> None:
-        self.clean, self.whole, self._least = clean, part.whole, (least := part.least_eps)
+        self.clean = clean
+        self.whole = part.whole
+        self._least = least = part.least_eps
         unit = part.levels / 255 if part.image else 1.0
         ladder = tuple(step * unit for step in _GREY) if part.image else _LADDER
         start = max(_GREY_START * unit if part.image else _START, least)

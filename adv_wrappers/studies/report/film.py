@@ -28,7 +28,9 @@ from adv_wrappers.wrappers.wrap import wrap
 
 FILM_FILE = "film.webp"
 _STEP = 100  # of the stills
-_FIRST, _STEPS, _MILLISECONDS = 60, 48, 67  # the step at which a film begins, its steps, and how long each is shown
+_FIRST = 60  # the step at which a film begins
+_STEPS = 48  # of a film
+_MILLISECONDS = 67  # that each is shown
 _SIZE = 168  # pixels of the longer side of a picture in a film
 _WIDE = 300  # pixels of the width of a rendering
 

@@ -143,7 +143,9 @@ def observed_ranges(
     deadline = Deadline(seconds)
     with closing(environment.make_one()) as env, one_thread():
         fields, unfit = parts_of(env.observation_space)
-        runner, lengths, steps = PolicyRunner(victim, 1), list[int](), 0
+        runner = PolicyRunner(victim, 1)
+        lengths = list[int]()
+        steps = 0
         seen: list[list[Array]] = [[] for _ in fields]
         began = time.perf_counter()
         for seed in seeds:

@@ -227,7 +227,9 @@ def _write(
         limit, began: the seconds that are given, and when they began.
         unfinished: why it is not all, or "".
     """
-    folder, rows, ranges = agenda.path, agenda.rows, agenda.ranges
+    folder = agenda.path
+    rows = agenda.rows
+    ranges = agenda.ranges
     late = limit + 1.5 * sum(one.seconds for one in rows.left_out)
     why, unit = unfinished or "the time was over before", _unit(ranges)
     parts = [part.words for part in ranges.others if part.at not in agenda.told_of]
@@ -258,7 +260,9 @@ def _write(
         not_tried=(*agenda.not_tried, *(f"Nothing was tried on {part}: {why}." for part in parts)),
     )
     write_choices(folder, choices)
-    writing, page, stored = time.monotonic(), folder / PAGE_FILE, read_reports(folder)
+    writing = time.monotonic()
+    page = folder / PAGE_FILE
+    stored = read_reports(folder)
     write(page, page_of(stored, page.name))
     rows.reserve = _PAGES * (time.monotonic() - writing)
     own = _own(stored)

@@ -210,7 +210,9 @@ def read_reports(source: str | Path) -> StoredReports:
         OutputError: for one that cannot be opened.
     """
     path = Path(source)
-    agents, errors, names = list[AgentSections](), dict[str, str](), Counter[str]()
+    agents = list[AgentSections]()
+    errors = dict[str, str]()
+    names = Counter[str]()
     for part, file in _stores(path).items():
         choices = read_choices(file.parent) if file.name == ROWS_FILE else ReportChoices()
         with Store(file, read_only=True) as store:
@@ -286,7 +288,9 @@ def _attack_row(row: Row, clean: Row, known: KnownRange, choices: ReportChoices)
 
     # which features and steps it may change, and how far
     how, within, when = (_part(layer, name) for name in ("how", "within", "when"))
-    (ball, eps, scale), keys, timing = _ball(within), _keys(layer), _type(when)
+    ball, eps, scale = _ball(within)
+    keys = _keys(layer)
+    timing = _type(when)
     window = (int(when["a"]), int(when["b"])) if timing == "window" else None
     made = replace(
         made, eps=eps, scale=scale, keys=keys, window=window, count=int(when["n"]) if timing == "atmost" else None
@@ -326,7 +330,9 @@ def _attack_row(row: Row, clean: Row, known: KnownRange, choices: ReportChoices)
 
 def _kind(layer: Mapping[str, Any], row: AttackRow) -> Kind:
     """The section of a row with one layer."""
-    how, budget, timing = layer.get("how"), _type(layer.get("within")), _type(layer.get("when"))
+    how = layer.get("how")
+    budget = _type(layer.get("within"))
+    timing = _type(layer.get("when"))
     if _is_of(how, "faults.sensors", "faults.delays", "faults.trigger"):
         return "fault"
     if layer.get("on") in ("action", "dynamics"):

@@ -103,8 +103,14 @@ class TrialPlayer:
         progress: Progress | None = None,
         at: At = None,
     ) -> None:
-        self.victim, self.environment, self.episodes, self.at = victim, environment, episodes, at
-        self.deadline, self.out, self._workers, self._progress = deadline, out, workers, progress
+        self.victim = victim
+        self.environment = environment
+        self.episodes = episodes
+        self.at = at
+        self.deadline = deadline
+        self.out = out
+        self._workers = workers
+        self._progress = progress
         self.left_out, self.purpose = list[Untried](), ""
         self.reserve, self.clean_until = 0.0, Deadline(None)
         self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there

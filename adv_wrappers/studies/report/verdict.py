@@ -184,7 +184,9 @@ def _played(agent: AgentSections, eps: float | None) -> str:
 
 def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     """What is lost, what else is known, and what it rests on."""
-    choices, words, lost = agent.choices, [_finding(agent, eps, row)], row.takes(NO_LOSS)
+    choices = agent.choices
+    words = [_finding(agent, eps, row)]
+    lost = row.takes(NO_LOSS)
 
     # what is known of smaller sizes, and of other attacks
     unharmed = max((eps for eps, one in agent.strongest.items() if not one.takes(NO_LOSS)), default=None)
@@ -208,7 +210,9 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
 
 def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     """What an attack takes."""
-    clean, least, earned = agent.clean.mean, agent.report.minimum.get("value"), number_text(agent.clean.mean)
+    clean = agent.clean.mean
+    least = agent.report.minimum.get("value")
+    earned = number_text(agent.clean.mean)
     size = "" if eps is None else eps_in_words(eps, agent.choices)
     if least is not None and clean <= float(least) + NO_LOSS * abs(clean):
         return f"Without an attack the agent earns {earned}, the least there is: no attack can take anything."
@@ -227,7 +231,9 @@ def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
 
 def _own_unit(agent: AgentSections, row: AttackRow) -> str:
     """The size of an error in one feature, in its own unit where its range is known."""
-    known, eps, [i] = agent.choices.features or (), row.eps or 0.0, row.features
+    known = agent.choices.features or ()
+    eps = row.eps or 0.0
+    [i] = row.features
     low, high = (known[i].low, known[i].high) if row.keys == agent.choices.at and i < len(known) else (None, None)
     if low is None or high is None:
         return eps_in_words(eps, agent.choices)

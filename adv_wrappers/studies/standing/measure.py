@@ -50,7 +50,10 @@ ATTACKS = (
     "noise", "max-diff", "beam", "square", "min-best", "pgd", "min-q", "strong-max-diff", "apgd", "multi-targeted",
 )  # fmt: skip
 _RANGE_SEEDS = 3  # clean episodes apart from the scored ones, by which an agent's own unit is checked
-RANGE_SHARE, CERTIFIED_SHARE, SEARCHED_SHARE = 0.05, 0.15, 0.5  # of the time that is left
+# of the time that is left
+RANGE_SHARE = 0.05
+CERTIFIED_SHARE = 0.15
+SEARCHED_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -404,7 +407,9 @@ def _certified(setting: AttackSetting, deadline: Deadline) -> tuple[CertifiedMea
     """The certified mean return of the episodes, or why there is none."""
     if setting.images:
         return None, "of images it takes hours: adv-wrappers certify"
-    count, seed, budget = setting.episodes, setting.episode_seed, setting.budget
+    count = setting.episodes
+    seed = setting.episode_seed
+    budget = setting.budget
     each = max(CERTIFIED_SHARE * deadline.left / count, 0.01)
     try:
         found = certify(setting.victim, setting.environment, None, count, seed, budget_s=each, within=budget)

@@ -152,7 +152,9 @@ class SuiteReport(Tabular):
 
     def table(self) -> TextTable:
         """The table, one row an attack, the strongest marked, and two rows of the worst case; with :meth:`notes`."""
-        about, strongest, shares = self.report, self.chosen.threat, self.shares
+        about = self.report
+        strongest = self.chosen.threat
+        shares = self.shares
         rows, bold = list[tuple[str, ...]](), list[int]()
         for row in about.threats:
             name = row.threat
@@ -173,7 +175,9 @@ class SuiteReport(Tabular):
     @property
     def verdict(self) -> str:
         """The worst case, how it was chosen, and why its mean on the episodes that chose it is another."""
-        row, chosen, clean = self.worst, self.chosen, self.fresh.threats[0]
+        row = self.worst
+        chosen = self.chosen
+        clean = self.fresh.threats[0]
         other = self.other_budgets.get(row.threat)
         name = f"{row.threat} ({other})" if other else row.threat
         count, over = self.report.episodes, number_text(chosen.mean_return)

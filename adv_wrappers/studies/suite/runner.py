@@ -172,7 +172,10 @@ def play_suite(
     """
     whole = entries_of(suite)
     name = suite if isinstance(suite, str) else name
-    victim, folder, seed, progress = setting.victim, setting.out, setting.episode_seed, setting.progress
+    victim = setting.victim
+    folder = setting.out
+    seed = setting.episode_seed
+    progress = setting.progress
     entries, reasons = some_that_apply(chosen_entries(whole, attacks), setting)
     names = tuple(entry.name for entry in entries)
     left_out = {one.name: reasons.get(one.name, "not asked for") for one in whole if one.name not in names}
@@ -283,7 +286,9 @@ def training_note(entries: Sequence[Entry], setting: AttackSetting) -> str:
 
 def _settings_of(setting: AttackSetting, entries: Sequence[Entry]) -> dict[str, Any]:
     """What a suite is called with, as a JSON file returns it."""
-    victim, within, on_actions = setting.victim, setting.budget, setting.action_budget
+    victim = setting.victim
+    within = setting.budget
+    on_actions = setting.action_budget
     names = [entry.name for entry in entries]
     text = "no budget" if within is None else _budget_text(within, victim)
     settings: dict[str, Any] = {

@@ -97,7 +97,11 @@ class BoundedPolicy:
     def __init__(self, model: BaseAlgorithm, victim: Victim, budget: Budget, first: Victim | None = None) -> None:
         normal = model.get_vec_normalize_env()
         assert normal is not None
-        self.model, self.victim, self.normal, self.within, self.first = model, victim, normal, budget, first
+        self.model = model
+        self.victim = victim
+        self.normal = normal
+        self.within = budget
+        self.first = first
         self.space = box_space(normal.venv.observation_space)
         self.budget = check_budget(budget, victim, self.space)
         self.low, self.high = (torch.as_tensor(end, dtype=torch.float32) for end in (self.space.low, self.space.high))

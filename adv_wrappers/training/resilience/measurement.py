@@ -180,7 +180,10 @@ class Measurement:
             asked["test_seed"] = asked["seed"]
         if refused := sorted({*asked["settings"]} & _TAKEN):
             raise ThreatError(f"{', '.join(refused)} cannot be set here: how= is a threat with its budget and timing")
-        self.asked, self.budget, self.hard, self.cost = asked, budget, hard, float(asked["cost"])
+        self.asked = asked
+        self.budget = budget
+        self.hard = hard
+        self.cost = float(asked["cost"])
         self.steps: int = asked["steps"]
         self.training = Training(
             steps=self.steps,
@@ -260,7 +263,9 @@ class Measurement:
         episode to no purpose: of CartPole it sees a hundred episodes then in the time of six thousand. So it may go on
         in training, at a high cost.
         """
-        cost, terminal, budget = self.cost, self.asked["terminal"], self.budget
+        cost = self.cost
+        terminal = self.asked["terminal"]
+        budget = self.budget
         beyond = (max(HARD * cost * (budget or 0), abs(r_max) / HARD) or 1.0) if self.hard else None
         return PerturbationCost(cost, budget, terminal, r_max if terminal else None, beyond)
 

@@ -38,7 +38,9 @@ class OnnxGraph(nn.Module):
         later: Mapping[str, GraphValue],
     ) -> None:
         super().__init__()
-        self.observed, self.states, self.choices = net.observed, net.states, frozenset(choices)
+        self.observed = net.observed
+        self.states = net.states
+        self.choices = frozenset(choices)
         self.outputs, self.later = list(outputs), dict(later)
         # calls that nothing needs any more were replaced by a layer
         self.calls, wanted = list[Call](), {GraphValue(UNIT, True), *self.outputs, *self.later.values()}

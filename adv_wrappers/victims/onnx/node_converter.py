@@ -134,7 +134,10 @@ class Builder:
         opset: int,
         operations: Mapping[str, Callable[[Builder, Operator], GraphValue | list[GraphValue]]],
     ) -> None:
-        self.known, self.dtype, self.opset, self.operations = known, dtype, opset, operations
+        self.known = known
+        self.dtype = dtype
+        self.opset = opset
+        self.operations = operations
         self.values = dict[str, GraphValue]()
         self.examples: Values = {}
         self.calls = list[Call]()
@@ -263,7 +266,9 @@ class Builder:
 
     def chosen(self, value: GraphValue, axis: int, places: Iterable[int]) -> GraphValue:
         """The elements at some places along an axis; of a linear layer those of its rows."""
-        before, index, sizes = self.made(value), list(places), self.sizes(value)
+        before = self.made(value)
+        index = list(places)
+        sizes = self.sizes(value)
         if len(sizes) == 1 and before and isinstance(before.function, nn.Linear):
             weight, bias = before.function.weight, before.function.bias
             return self.linear(before.arguments[0], weight[index], None if bias is None else bias[index])

@@ -270,7 +270,8 @@ def _windows(b: Builder, op: Operator, kernel: Sequence[int], outside: float) ->
         around = [max((m - 1) * s + (k - 1) * d + 1 - n, 0) for n, m, k, s, d in moves]
         less, more = [n // 2 for n in around], [n - n // 2 for n in around]
         pads = less + more if auto == "SAME_UPPER" else more + less
-    x, before, behind = op.x, pads[:count], pads[count:]
+    x = op.x
+    before, behind = pads[:count], pads[count:]
     if before != behind or any(2 * p > k for p, k in zip(before, kernel, strict=True) if outside):
         ends = [end for pair in zip(before[::-1], behind[::-1], strict=True) for end in pair]
         x = b.call(functional.pad, x, tuple(ends), "constant", outside)
@@ -279,7 +280,9 @@ def _windows(b: Builder, op: Operator, kernel: Sequence[int], outside: float) ->
 
 
 def _conv(b: Builder, op: Operator) -> GraphValue:
-    weight, bias, groups = op.constant(1), op.constant(2), op.settings.get("group", 1)
+    weight = op.constant(1)
+    bias = op.constant(2)
+    groups = op.settings.get("group", 1)
     x, how = _windows(b, op, weight.shape[2:], 0.0)
     how |= {"groups": groups, "bias": bias is not None, "device": "meta"}
     layer = getattr(nn, f"Conv{weight.ndim - 2}d")(weight.shape[1] * groups, len(weight), weight.shape[2:], **how)
