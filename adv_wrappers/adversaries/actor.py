@@ -163,12 +163,14 @@ def check_actions(action: Tensor, space: ActorSpace, rows: int, direction: bool 
     shape, host = (rows, *(space.shape or ())), action.device.type == "cpu"
     if tuple(action.shape) != shape:
         raise ValueRangeError(f"expected actions of shape {shape}, got {tuple(action.shape)}")
+    # choices: whole numbers, and on the host also in their range
     if isinstance(space, spaces.Discrete):
         whole = not (action.is_floating_point() or action.is_complex() or action.dtype == torch.bool)
         choice = action.to(torch.int64) if whole else None  # comparisons know no unsigned 64 bits
         if choice is None or (host and bool(((choice < 0) | (choice >= int(space.n))).any())):
             raise ValueRangeError(f"expected integers below {space.n} as actions, got {action!r:.80}")
         return choice
+    # floats of a box
     if action.is_complex() or (host and not bool(torch.isfinite(action).all())):
         raise ValueRangeError(f"expected finite actions, within [-1, 1], got {action!r:.80}")
     return fit_unit_box(action if action.is_floating_point() else action.float(), direction)

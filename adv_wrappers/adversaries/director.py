@@ -99,17 +99,20 @@ class Director(nn.Module):
 
     def check(self, space: Space, actions: Space, observe: str) -> None:
         """Raise :class:`SpaceError` unless this director takes observations of ``space`` to ``actions``."""
+        # the layers that say what the network takes and gives
         first, last = (
             next((m for m in layers if isinstance(m, (nn.Linear, nn.Conv2d, nn.LSTM))), None)
             for layers in (list(self.net), [*reversed(self.net)])
         )
         shape = space.shape or ()
         size = int(actions.n) if isinstance(actions, spaces.Discrete) else math.prod(actions.shape or ())
+        # the first against the observations: the length of vectors, the channels of images
         sees = first.input_size if isinstance(first, nn.LSTM) else getattr(first, "in_features", None)
         if sees is not None and observe == "state" and sees != math.prod(shape):
             raise SpaceError(f"this director sees {sees} numbers, the observations are {shape}")
         if isinstance(first, nn.Conv2d) and (len(shape) != 3 or first.in_channels != shape[0]):
             raise SpaceError(f"this director sees {first.in_channels} channels of images, the observations are {shape}")
+        # the last against the actions of the actor
         gives = last.hidden_size if isinstance(last, nn.LSTM) else getattr(last, "out_features", None)
         if gives is not None and gives != size:
             raise SpaceError(f"this director gives {gives} numbers, an action is {actions}")

@@ -81,6 +81,7 @@ class Learned(DecliningPerturbation):
         for name in ("card", "sha256"):
             if not isinstance(value := getattr(self, name), (str, Path, type(None))):
                 raise ThreatError(f"{name} of an adversary is a text, got {value!r:.80}")
+        # from the folder: the director, and whatever the arguments leave open
         if self.card is not None and self.director is None:
             director, card = load_director(self.card)
             found = director.fingerprint_of_weights()
@@ -101,11 +102,13 @@ class Learned(DecliningPerturbation):
             )
         check_choice("observe", self.observe, OBSERVE, error=ThreatError)
         expect_victim(self.name, self.victim)
+        # the actor perturbs for the victim at hand, whichever one it was trained against
         if self.victim is not None:
             set_fields(self, actor=self.actor.open().against(self.victim))
         set_fields(self, victim=self.actor.victim, _weights=self.sha256 or id(self.director))
         if self.within is None:
             set_fields(self, within=getattr(self.actor, "within", None))
+        # of a hybrid two layers are made, one for each part of its actions
         if self.part not in (None, "observation", "action") or (self.part and not isinstance(self.actor, Hybrid)):
             raise ThreatError(f"part is 'observation' or 'action', of a hybrid; got {self.part!r}")
         if isinstance(self.actor, Hybrid) and self.part == "action":
@@ -191,6 +194,7 @@ class Learned(DecliningPerturbation):
             raise CardError(f"only a Director{more} can be saved, got {type(self.director).__name__}")
         if self.when is not None and not isinstance(self.when, When):
             raise CardError(f"a card holds timings such as Bernoulli(0.5), not the function {self.when!r:.60}")
+        # what the folder says beside the director's weights
         within = within or self.within
         victim = self.victim
         about = {
@@ -240,6 +244,7 @@ class Learned(DecliningPerturbation):
     def _action(self, x: Tensor, context: Context) -> Tensor:
         """The director's actions ``[B, *A]``, in the actor's space."""
         seen = x if self.on == "observation" else context.observation
+        # a director may also see the action that the victim would take, and how much of its budget is spent
         if self.observe != "state":
             alone = self.observes == "shown"  # then the action is the one that is perturbed
             bound = context.bind(self.victim)
@@ -247,6 +252,7 @@ class Learned(DecliningPerturbation):
             seen = append_actions(seen, victim_action, self.victim.action_space)
         if self.observe == OBSERVE[2]:
             seen = append_spent(seen, context.spent)
+        # its actions, with the state that a recurrent director carries from step to step
         memory = self.initial_memory(x) if context.memory is None else context.memory
         action = self._advance(seen, memory) if memory and {*memory} - {_ACTION} else self.director(seen)
         if not isinstance(action, Tensor):

@@ -192,6 +192,7 @@ class PAAD(Actor):
         expect_victim(self.name, self.victim)
         if self.victim is None:
             return
+        # the actor climbs by the victim's gradient, in the space of its policies
         need_gradient(self.name, self.victim)
         space = self.victim.action_space
         if not isinstance(space, (spaces.Discrete, spaces.Box)):
@@ -222,16 +223,20 @@ class PAAD(Actor):
 
     def __call__(self, x: Tensor, action: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
+        # target: climb to the policy that the adversary names
         if self.resolved_form == "target":
             toward = self._target(action.to(x.dtype) if action.is_floating_point() else action)
             return self._ascend(context, bound, toward)
+        # direction: climb equation G, ||pi(s~) - pi(s)|| + weight cos(pi(s~) - pi(s), d)
         params, wanted = bound.params(x), self._direction(action).to(x.dtype)
         objective = ChangeAndCosine(self.victim, params, wanted, self.weight)
+        # the released code takes one step, which descends
         if self.variant == "released":
             start = self._start(context)
             return context.ascend(start, -bound.gradient(objective)(start), 1.0)
         if self.variant == "literal":
             return self._ascend(context, bound, objective)
+        # the first step climbs d . (pi(s~) - pi(s)): from the true state the norm has no direction of its own
         start = context.ascend(x, bound.gradient(ChangeAlong(self.victim, params, wanted))(x), self.step)
         return self._ascend(context, bound, objective, start, self.steps - 1)
 
@@ -256,6 +261,7 @@ class PAAD(Actor):
         start = self._start(context) if start is None else start
         steps = self.steps if steps is None else steps
         restarts, keep = self.ascents
+        # as published: one ascent, whose last point is the answer
         if restarts == 1 and keep == "last":
             return pgd(context, bound.gradient(objective), steps, self.step, start=start) if steps else start
 

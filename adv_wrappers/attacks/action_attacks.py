@@ -56,6 +56,7 @@ class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
     def __post_init__(self) -> None:
         super().__post_init__()
         own = f"worst-action by={self.by!r}"
+        # equation 3 tries every action, so there must be finitely many, and it takes the value of the state after each
         if self.by == "successor" and self.victim is not None:
             if not isinstance(self.victim.action_space, spaces.Discrete):
                 raise VictimError(
@@ -64,6 +65,7 @@ class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
                 )
             if not self.victim.has_value:
                 raise VictimError(f"{own} needs state values, and this victim has neither these nor Q: use by='policy'")
+        # the argmin of Q takes Q-values, and over continuous actions their gradient
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError(f"{own} needs Q-values, and this victim has none: use by='policy'")
         by_critic = self.by in (None, "q") and self.victim is not None and self.victim.has_q
@@ -87,9 +89,11 @@ class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
+        # equation 3: Q-values from state values, by trying every action
         if self.by == "successor":
             return context.space[0] + self._without_own(self.successor_values(x, context), x, context).argmin(-1)
         by_q = self.by == "q" or (self.by is None and self.victim.has_q)
+        # the argmin of Q; of a policy alone the action that it finds least likely
         if self.victim.discrete:
             scores = bound.q() if by_q else bound.params()
             assert scores is not None
@@ -97,9 +101,11 @@ class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
             if context.mask is not None:
                 scores = scores.masked_fill(~context.mask.bool(), torch.inf)
             return context.space[0] + self._without_own(scores, x, context).argmin(-1)
+        # continuous actions without a critic: the corner of the budget farthest from the mean
         if not by_q:
             mean = self.victim.mode(bound.params())
             return torch.where((context.high - mean).abs() >= (context.low - mean).abs(), context.high, context.low)
+        # with a critic: projected gradient descent on Q(s, a) over the action
         y = x
         for _ in range(self.steps):
             with torch.enable_grad():
@@ -127,8 +133,10 @@ class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
         mask = torch.ones(len(x), count, dtype=torch.bool) if context.mask is None else context.mask.bool().cpu()
         allowed = mask.int().argmax(-1)  # tried in the place of one that is not, whose answer is not used
         tried = torch.where(mask, torch.arange(count), allowed[:, None]) + context.space[0].long().cpu()
+        # V(s') is taken with the hidden state that the victim has after this observation
         state = victim.advance(context.observation, context.state(victim)) if victim.recurrent else None
         columns = list[Tensor]()
+        # r(s, a) + gamma V(s') of one action after the other, where V is 0 once the episode is over
         for action in tried.unbind(-1):
             observation, reward, done = context.simulator.step(action)
             after = to_victim(observation, victim.dtype, victim.device, True, space=victim.observation_space)

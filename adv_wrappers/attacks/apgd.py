@@ -137,15 +137,19 @@ def apgd(
     since = 0
     marks = checkpoints(steps)
     for i in range(1, steps + 1):
+        # momentum: with z the point of a plain step, x <- P(x + 0.75 (z - x) + 0.25 (x - the x before))
         ahead = context.ascend(y, g, wide(length))
         new = ahead if i == 1 else context.project(y + 0.75 * (ahead - y) + 0.25 * (y - before))
         before, y = y, new
         g, value = gradient(y), gradient.value
+        # what both conditions of the checkpoints look at: how many steps raised the objective, and the best point
         rises += value > now
         now, up = value, value > best
         best = torch.where(up, value, best)
         best_y, best_g = torch.where(wide(up), y, best_y), torch.where(wide(up), g, best_g)
         if i in marks:
+            # condition 1: too few steps raised the objective; condition 2: since the last checkpoint neither the step
+            # nor the best value changed. Either halves the row's step, and the row goes on from its best point
             halve = (rises < 0.75 * (i - since)) | (kept & (best <= last_best))
             length, kept = torch.where(halve, length / 2, length), ~halve
             y, g = torch.where(wide(halve), best_y, y), torch.where(wide(halve), best_g, g)

@@ -98,6 +98,7 @@ class CarliniWagner(VictimAttack):
         bound = context.bind(self.victim)
         lead = self.objective(x, bound)
         shape = (-1, *[1] * (x.dim() - 1))
+        # the change of variables: middle + half tanh(w) lies in the box for every w; w of the true point to begin with
         middle, half = (context.high + context.low) / 2, ((context.high - context.low) / 2).clamp(min=1e-12)
         start = ((x - middle) / half).clamp(-0.999999, 0.999999).atanh()
         slope = bound.gradient(CappedMargin(lead, self.confidence))
@@ -106,16 +107,20 @@ class CarliniWagner(VictimAttack):
         best_lead = x.new_full((len(x),), -torch.inf)
         # the paper's pixels span one unit: so does the widest side of the box, for c to mean the same everywhere
         c = self.c * flat_rows(context.high - context.low).amax(1).square()
+        # of each row the largest c that failed, and the smallest that succeeded
         floor, ceiling = x.new_zeros(len(x)), x.new_full((len(x),), torch.inf)
         for _ in range(self.searches):
             w, adam = start, Adam(start, self.step)
             won = torch.zeros(len(x), dtype=torch.bool, device=x.device)
             for _ in range(self.steps):
+                # one step of Adam on ||x' - x||^2 + c f(x'), whose gradient with respect to w is written out; f is
+                # minus the lead
                 tanh = w.tanh()
                 y = middle + half * tanh
                 g = (2 * (y - x) - c.view(shape) * slope(y)) * half * (1 - tanh.square())
                 w = w - adam.step(g)
                 y = context.project(middle + half * w.tanh())
+                # a row keeps its nearest point that succeeded, and until one has, that of the best lead
                 score = lead(bound.params(y))
                 cost = flat_rows(y - x).square().sum(1)
                 success = (score > 0) & (score >= self.confidence)
@@ -124,6 +129,7 @@ class CarliniWagner(VictimAttack):
                 best = torch.where(better.view(shape), y, best)
                 best_lead = torch.where(better, score, best_lead)
                 best_cost = torch.where(better & success, cost, best_cost)
+            # the search for c: by bisection, and tenfold upwards as long as nothing succeeded
             ceiling, floor = torch.where(won, c, ceiling), torch.where(won, floor, c)
             c = torch.where(ceiling.isinf(), c * 10, (floor + ceiling) / 2)
         return best

@@ -151,11 +151,13 @@ class _Search:
         changes = changes if changes.dim() == 3 else changes[None]
         if changes.shape[1] == 0:
             return
+        # as many changes at once as fit into memory
         for some in changes.split(max(_TOGETHER // (len(start) * size), 1), 1):
             tried = self._changed(start, some.to(start.device))
             count = tried.shape[1]
             points = tried.reshape(len(start) * count, *self.context.shape)
             params = self.context.bind(self.attack.victim, count).params(points)
+            # of the changes of a row those that succeed come first, and among equals the one of the largest loss
             success, loss = (part.view(len(start), count) for part in self._rank(params, count))
             loss = torch.where(loss.isnan(), -torch.inf, loss)
             first = torch.where(success == success.amax(1, keepdim=True), loss, -torch.inf).argmax(1, keepdim=True)

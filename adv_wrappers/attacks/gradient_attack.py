@@ -127,6 +127,7 @@ class GradientAttack(VictimAttack):
         waits = self._objective_waits(x, context)
         objective = self._first_objective(len(x), bound) if waits else self.objective(x, bound)
         losses = self.losses(x, bound, objective)
+        # as published: one ascent, whose last iterate is the answer
         if len(losses) == 1 and self.keep == "last":
             return self._last_iterate(x, context, bound, losses[0])
 
@@ -224,6 +225,7 @@ def momentum(
         ahead = context.ascend(y, total, move * decay) if nesterov else y
         g = gradient(ahead)
         y = _mark_nonfinite(context, y, g, i, steps)
+        # g <- decay g + gradient / |gradient|_1
         length = torch.linalg.vector_norm(flat_rows(g), 1, dim=1).clamp(min=torch.finfo(g.dtype).tiny)
         total.mul_(decay).addcdiv_(g, length.view(-1, *[1] * (g.dim() - 1)))
         del g
@@ -250,9 +252,11 @@ def langevin(
     y = context.ascend(context.x, context.signs(), step) if start is None else start
     if noise == 0:
         return pgd(context, gradient, steps, step, start=y, schedule=schedule)
+    # noise sqrt(2 length), in the unit that the gradient is in
     factor = noise * math.sqrt(2 * step * getattr(context.budget, "eps", 1.0))
     scaled, lengths = getattr(context.budget, "scale", None) is not None, _lengths(step, schedule, steps)
     spend = getattr(gradient, "overwritable", False) and not scaled
+    # x <- P(x + length sign(gradient + noise sqrt(2 length) / (i + 2) N(0, 1)))
     for i, jitter in enumerate(context.normals(steps)):
         g = context.budget.in_units(gradient(y)) if scaled else gradient(y)
         y = _mark_nonfinite(context, y, g, i, steps)

@@ -122,6 +122,7 @@ class BoundarySearch:
     def begin(self, i: int, tries: int) -> None:
         """Try a random point: of the budget, or in the last third of the tries farther away."""
         context, near = self.context, i < tries - tries // 3 or not self.leaves
+        # a point of the budget, every fourth time one of its corners; or one that is up to 2 ** _FARTHER radii away
         if near:
             y = context.noise("sign") if i % 4 == 3 else context.draw()
         else:
@@ -130,6 +131,7 @@ class BoundarySearch:
         if i == 0:
             self.answer = y
         self.keep(y, flips & near & ~self.done)
+        # of all points that change the action the nearest is where the search begins
         closer = flips & (distance < self.distance)
         self.point, self.distance = self.choose(closer, y, self.point), torch.where(closer, distance, self.distance)
         self.started = self.started | flips
@@ -138,6 +140,7 @@ class BoundarySearch:
         """Draw the point back towards the true observation, to the boundary; of far ones the budget's edge first."""
         low, high = torch.zeros_like(self.distance), torch.ones_like(self.distance)
         start, away = self.point, self.distance
+        # algorithm 1: of the way from the truth (0) to the point (1), `low` keeps the action and `high` changes it
         for i in range(_BISECTIONS):
             middle = (low + high) / 2
             if i == 0:
@@ -151,10 +154,12 @@ class BoundarySearch:
     def direction(self, probes: int) -> Tensor:
         """Where the boundary's other side lies, ``[B, *S]``, by the votes of random probes around the point."""
         size = self.x.shape[1:].numel()
+        # how long a probe is: in every direction alike within an L2 ball, elsewhere by the sides of the box
         unit = self.context.budget.eps / math.sqrt(size) if self.round else (self.high - self.low) / 2  # type: ignore[attr-defined]
         reach = self.wide(_PROBE * self.distance.clamp(max=2.0**_FARTHER)) * unit
         if self.context.grid:  # a probe shorter than a level would be none
             reach = torch.where(reach > 0, reach.clamp(min=1.0), reach)
+        # equation 9: the sum of the probes, each with the sign of its vote: +1 where it changes the action, else -1
         votes = self.x.new_zeros(len(self.x))
         moves = torch.zeros_like(self.x)
         voted = torch.zeros_like(self.x)
@@ -164,15 +169,18 @@ class BoundarySearch:
             votes = votes + vote
             moves = moves + move
             voted = voted + self.wide(vote) * move
+        # equation 16: less the mean vote, for a smaller variance; where all voted alike that would leave nothing
         mean = self.wide(votes / probes)
         return torch.where(mean.abs() == 1, voted, voted - mean * moves)
 
     def step(self, direction: Tensor, number: int) -> None:
         """Go that way, at first as far as the budget (or the distance) in the first round, then by halves."""
+        # the longest step that the budget allows in this direction
         if self.round:
             unit = self.context.budget.direction(direction) * self.context.budget.eps  # type: ignore[attr-defined]
         else:
             unit = torch.where(direction > 0, self.high - self.x, self.x - self.low) * direction.sign()
+        # algorithm 2: the distance over sqrt(t), halved until the action is another one again
         length = self.distance.clamp(min=1.0, max=2.0**_FARTHER) / math.sqrt(number)
         start, near = self.point, self.distance <= 1
         waiting = self.started

@@ -134,11 +134,13 @@ class PlanningProblem:
         assert self.simulator is not None
         rows, dtype = len(self.obs), self.victim.action_space.dtype
         whole, found = plans.reshape(-1, *plans.shape[-3:]), []
+        # as many plans as the simulator plays at once
         for part in whole.split(max(self.simulator.at_once // rows, 1)):
             copies = part.shape[:-2]
             moves = (part * self.radius[:, None]).reshape(-1, *part.shape[-2:])
             obs = self.obs.expand(*copies, -1).reshape(-1, self.obs.shape[1])
             total = torch.zeros(len(obs), dtype=obs.dtype)
+            # play each from the present state, and sum the target's loss of every state on the way (equations 3 and 4)
             with self.simulator.rollout(len(part)) as rollout:
                 for t in range(self.steps):
                     actions = self.acted(obs, moves[:, t], t, copies).numpy().astype(dtype)
@@ -217,6 +219,7 @@ def descend(problem: PlanningProblem, plans: Tensor, iterations: int, lr: float)
         torch.where(better, losses, least, out=least)
         torch.where(better[..., None, None], plans, best, out=best)
 
+    # the paper's projected descent: a step of Adam on each plan, and back into the budget
     for _ in range(iterations):
         with torch.enable_grad():
             losses = problem.losses(plans.requires_grad_())
@@ -324,6 +327,7 @@ class Planned(SimulatingPerturbation, VictimAttack):
                 f"{self.name} needs a model: dynamics=card:FOLDER, which train_dynamics, or adv-wrappers "
                 "train-dynamics, makes"
             )
+        # a simulator has no gradients; a reference to a model is loaded
         if self.in_simulator:
             if self.planner == "adam":
                 raise ThreatError("planner=adam follows gradients, and a simulator has none: use cem")
@@ -362,6 +366,7 @@ class Planned(SimulatingPerturbation, VictimAttack):
             ThreatError: where none is given and the environment has none of its own.
             ValueRangeError: for a feature that observations do not have.
         """
+        # the target that was given, or the environment's own
         about = getattr(self.dynamics, "card", {}).get("environment")
         environment = about.get("id") if isinstance(about, dict) else None
         found = target_of(environment) if self.target is None else as_target(self.target)
@@ -370,6 +375,7 @@ class Planned(SimulatingPerturbation, VictimAttack):
                 f"{self.name} needs a target: {environment or 'this environment'} has none of its own, so say where "
                 f"its states are driven to, as in target='height=0', or target='reward'"
             )
+        # what it leaves open: whose value it is, and the numbers of the features that it names
         if isinstance(found, VictimValue) and found.victim is None and self.victim is not None:
             found = VictimValue(self.victim)
         if isinstance(self.dynamics, Dynamics):
@@ -411,16 +417,19 @@ class Planned(SimulatingPerturbation, VictimAttack):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         memory, problem = context.memory or self.initial_memory(x), self.problem(x, context)
         made = memory["made"]
+        # what is left of every row's plan, and whether it is old enough for another one
         now = torch.as_tensor(context.t, device=made.device).expand(len(x))
         age = torch.where(made < 0, self.steps, now - made).clamp(max=self.steps)
         plan = shifted(memory["plan"].to(x), age.to(x.device))
         old = age >= self.apply
+        # the rest of the old plan is one of the points from which the new one is sought
         if bool(old.any()):
             context.bind(self.victim).params(problem.obs)  # which are checked
             new = self.planned(problem, context, plan)
             plan = torch.where(old[:, None, None].to(x.device), new, plan)
             memory["plan"] = torch.where(old[:, None, None], plan.to(memory["plan"]), memory["plan"])
             memory["made"] = torch.where(old, now, made)
+        # of the plan the first perturbation is applied
         context.memory = memory
         return x + plan[:, 0] * problem.radius
 
@@ -428,6 +437,7 @@ class Planned(SimulatingPerturbation, VictimAttack):
         """What is planned at this step."""
         acting = self.on == "action"
         obs = context.observation if acting else x
+        # the steps of the plan at which it may perturb
         attacked = torch.arange(self.steps, device=x.device) % self.every == 0
         model = self.dynamics
         simulator = None

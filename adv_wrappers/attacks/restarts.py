@@ -78,11 +78,13 @@ def search(
     blind = copy.copy(bound)
     blind.look = False
     best = BestPoints(objective, bound.victim, lambda y: outputs(blind, y))
+    # all ascents share one gradient function, in the layout in which it is fastest
     slope = gradient(bound, last)
     other = rearranged(slope, context.x, context) if rearrange else None
     if other is not None:
         layout, slope = other
         context, best.back = context.laid_out(layout), layout.inverse
+    # an ascent of every loss; with fewer starts than losses, neighbours begin at the same point
     starts = RestartPoints(context)
     for i, loss in enumerate(losses):
         last.loss = loss
@@ -148,6 +150,7 @@ class BestPoints:
         if self.point is None or self.rank is None:
             self.point, self.rank = y, (success, value)
             return value
+        # a point that succeeds is better than any that does not, and among equals the objective decides
         old_success, old = self.rank
         better = value > old
         if success is not None and old_success is not None:

@@ -68,11 +68,13 @@ class Square(VictimAttack):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
         score = self.score(x, bound)
+        # images are searched by squares, other observations by features
         layout = image_layout(tuple(x.shape[1:])) if not isinstance(context.budget, FewFeatures) else None
         features = Features(context) if layout is None else Squares(context, layout)
         share = self.share if self.share is not None else 0.5 if layout is None else 0.05
         best = features.start()
         reached = score(bound.params(best))
+        # algorithm 1: a proposal is kept where it raises the loss
         for i in range(self.queries - 2):
             y = features.propose(best, i, self.queries, share)
             found = score(bound.params(y))
@@ -132,15 +134,18 @@ class Features:
         """A point of the budget."""
         context = self.context
         if i % 3 == 0:
+            # a random subset of the features goes to ends of the box
             count = min(max(round(share_at(i, queries, share) * self.size), 1), self.size)
             u = context.numbers(2 * self.size)
             ranks = u[:, : self.size]
             chosen = torch.zeros_like(ranks, dtype=torch.bool).scatter_(1, ranks.topk(count, 1).indices, True)
             up = u[:, self.size :].reshape(best.shape) < 0.5
             return ends(context, best, chosen.view(best.shape), up, count)
+        # any point of the budget
         y = context.draw()
         if i % 3 == 1:
             return y
+        # a point around the best one, in a window that closes
         move = (y - context.x) * (2 * (1 - i / queries) ** _CLOSING)
         if context.grid:  # by whole levels, fewer features as the window closes
             move = (move + context.uniform()).floor_()

@@ -207,6 +207,7 @@ def as_target(given: TargetLike) -> Target:
         return LossFunction(given)
     if is_integer(given):
         return Fall(given)
+    # a text: one of the words, the name of a feature alone, or feature=value joined by &
     if not isinstance(given, str) or not given.strip():
         raise ThreatError(f"expected a target, a function of observations or a text such as height=0, got {given!r}")
     if given in _SIMPLE:

@@ -93,9 +93,12 @@ def _decide(module: nn.Module, low: Tensor, high: Tensor, most_boxes: int, margi
     owner = torch.arange(len(low), device=low.device)  # which box a part belongs to
     part, width = (low, high), (high - low).flatten(1)
     turn = 0
+    # a round bounds all parts that are open, settles what it can, and halves the rest
     while len(owner):
         boxes.index_add_(0, owner, torch.ones_like(owner))
         open_, axis = [], []
+        # which outputs no bound excludes in a part, and the axis to halve it along: the one along which the outputs
+        # change most, or in every third round the one that was halved least
         for rows in torch.arange(len(owner), device=low.device).split(at_once):
             mine = owner[rows]
             left, steep, seen = _open_in(module, part[0][rows], part[1][rows], margins[mine])
@@ -109,10 +112,13 @@ def _decide(module: nn.Module, low: Tensor, high: Tensor, most_boxes: int, margi
             found[keep] |= _reached(module, low[keep], high[keep], found.shape[1])
             left &= ~found
             keep = left.any(1)
+        # parts in which no output is open are done
         owner = owner[keep]
         left = left[keep]
         axis_of = torch.cat(axis)[keep]
         part = part[0][keep], part[1][keep]
+        # the others are halved; where that is one part too many, or there is no number between the ends, what is open
+        # stays so
         first, second, halves = _halves(*part, axis_of)
         count = torch.zeros_like(boxes).index_add_(0, owner, torch.full_like(owner, 2))
         goes_on = halves & (boxes + count <= most_boxes)[owner]
@@ -170,6 +176,8 @@ def _open_in(module: nn.Module, low: Tensor, high: Tensor, margins: Tensor) -> t
     """Of parts: outputs that no bound excludes, how much every input matters, and outputs that are the largest."""
     best, apart, seen = largest_at_corners(module, low, high)
     most = crown(module, low, high, difference_spec(best, apart.shape[1], low.dtype))[1]
+    # an output is excluded where its lead over that of the middle is below zero all over the part, by more than
+    # rounding
     left = most >= -(margins + margins.gather(1, best[:, None]))
     left.scatter_(1, best[:, None], True)
     steep = (apart.abs() * left[..., None]).sum(1) * ((high - low) / 2).flatten(1)
@@ -193,6 +201,7 @@ def _reached(module: nn.Module, low: Tensor, high: Tensor, count: int) -> Tensor
     x = middle[:, None].expand(len(low), count, *low.shape[1:])
     found = torch.zeros(len(low), count, dtype=torch.bool, device=low.device)
     own = torch.eye(count, dtype=torch.bool, device=low.device).repeat(len(low), 1)
+    # every output climbs its own lead over the largest other one, by steps that become shorter by sqrt(2)
     for i in range(ASCENT):
         with torch.enable_grad():
             at = x.flatten(0, 1).clone().requires_grad_()

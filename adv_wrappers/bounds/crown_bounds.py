@@ -111,6 +111,7 @@ def crown(
             own = None if spec is None else spec.clone()
             return crown(module, low.clone(), high.clone(), own, intermediate, refine, hidden)
     nodes = _split(nodes_in(module, low))
+    # functions of each element at the end need no lines: without a specification they are left to intervals
     after = 0 if spec is not None else _elementwise_end(nodes)
     net = RelaxedNetwork(nodes[: len(nodes) - after], low, high, hidden if intermediate == "crown" else None)
     if spec is None:
@@ -118,6 +119,8 @@ def crown(
         for node in nodes[len(nodes) - after :]:  # element by element: bounds on what they take bound them
             box = node.operation.interval(*box)
         return box
+    # the rows of a specification go back without loss as far as layers are affine; there they are bounded by the boxes
+    # of what they meet, and from there to the input by lines, and the tighter one counts
     affine = [node if isinstance(step, AffineStep) else None for node, step in zip(nodes, net.steps[1:], strict=True)]
     shapes = [tuple(box[0].shape[1:]) for box in net.boxes]
     rows, offset = pulled_back(affine, {len(nodes): as_rows(spec, shapes[-1])}, shapes)
@@ -181,6 +184,7 @@ class RelaxedNetwork:
         """
         box, step = self.boxes[number], self.steps[number]
         low, high = (flat(end, 1) for end in box)
+        # the neurons that are asked for, as many of every row
         index = None
         if where is not None:
             most = int(where.sum(tuple(range(1, where.dim()))).max())
@@ -189,11 +193,13 @@ class RelaxedNetwork:
             if most < low.shape[1]:  # as many of every row; those beyond its own are bounded anew in vain
                 index = where.flatten(1).to(torch.uint8).topk(most, 1).indices
         count = low.shape[1] if index is None else index.shape[1]
+        # linear bounds on each of them, on as many at once as fit into memory
         found = list[Bounds]()
         size = self._at_once(number)
         for begin in range(0, count, size):
             part = None if index is None else index[:, begin : begin + size]
             chosen = slice(begin, begin + size) if part is None else part
+            # behind an affine layer a neuron is a row of its weight, elsewhere a row of the identity
             known = step.operation.rows_of(chosen, step.shapes[0]) if isinstance(step, AffineStep) else None
             if known is not None:
                 start, offset = {step.sources[0]: known[0]}, known[1]
@@ -206,6 +212,7 @@ class RelaxedNetwork:
         least, most_ = (torch.cat(bounds, 1) for bounds in zip(*found, strict=True))
         if index is not None:
             least, most_ = low.scatter(1, index, least), high.scatter(1, index, most_)
+        # never looser than the box that was known
         least, most_ = torch.maximum(least, low), torch.minimum(most_, high)
         crossed = least > most_  # by rounding
         least, most_ = torch.where(crossed, low, least), torch.where(crossed, high, most_)
@@ -250,6 +257,7 @@ def lower_bounds(steps: Sequence[BoundStep], rows: RowsByValue, choices: Choices
     held = {number: (each, False) for number, each in rows.items()}  # and whether minus the rows stand behind them
     total = Total(next(iter(rows.values())).new_zeros(()))
 
+    # add rows to those that other layers have pulled back to the same value
     def pull(number: int, more: Tensor, both: bool) -> None:
         if number in held:
             each, split = held[number]
@@ -258,11 +266,13 @@ def lower_bounds(steps: Sequence[BoundStep], rows: RowsByValue, choices: Choices
             more, both = each + more, split or both
         held[number] = more, both
 
+    # from the last value back to the input: rows of a value become rows of what its layer takes
     for number in range(max(held), -1, -1):
         if number not in held:
             continue
         step, size = steps[number], None
         each, both = held.pop(number)
+        # an activation: the line below it where the coefficient is positive, that above it where it is negative
         if isinstance(step, CurveStep):
             size, found = each.abs(), step.lines
             if number in choices:
@@ -288,6 +298,7 @@ def _optimised(steps: Sequence[BoundStep], rows: RowsByValue, count: int) -> Cho
     places, numbers = list[tuple[int, bool]](), list[Tensor]()
     rows = {number: each.detach() for number, each in rows.items()}
     most = next(iter(rows.values())).shape[1]
+    # the tangents that are free: a number from 0 to 1 for every neuron, side and row of combinations
     for place in sorted(_needed(steps, rows)):
         step = steps[place]
         if isinstance(step, CurveStep):
@@ -303,6 +314,7 @@ def _optimised(steps: Sequence[BoundStep], rows: RowsByValue, count: int) -> Cho
 
     if not numbers:
         return {}
+    # every row keeps the numbers of its own best bound
     best, kept = numbers[0].new_full(numbers[0].shape[:2], -torch.inf), list(numbers)
     first_moments, second_moments = ([torch.zeros_like(number) for number in numbers] for _ in range(2))
 
@@ -315,6 +327,7 @@ def _optimised(steps: Sequence[BoundStep], rows: RowsByValue, count: int) -> Cho
             for number, old in zip(numbers, kept, strict=True)
         ]
 
+    # Adam, written out since its numbers are clamped after every step
     for i in range(1, count + 1):
         with torch.enable_grad():
             free = [number.requires_grad_() for number in numbers]

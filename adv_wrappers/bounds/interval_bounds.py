@@ -117,12 +117,14 @@ def graph_network(module: nn.Module, x: Tensor, answer: OutputForm = "pair") -> 
 def _nodes(module: nn.Module, x: Tensor, answer: OutputForm, follows: bool) -> list[Node]:
     if type(module) is GraphNetwork:
         return module.nodes
+    # layers one after the other are a chain as they are
     layers = list(flattened(module))
     unknown = next((each for each in layers if not has_rule(each)), None)
     if unknown is None:
         return chain([each for each in layers if not does_nothing(each)])
     if hooked(unknown):
         raise VictimError(f"bounds have no rule for {unknown!s:.300}: a hook may change what it answers")
+    # anything else is traced, and the trace compared with the module
     try:
         nodes = trace(module, has_rule, answer, follows)
     except UnknownCall as error:
@@ -190,6 +192,7 @@ def interval(module: nn.Module, low: Tensor, high: Tensor, spec: Tensor | None =
     nodes = nodes_in(module, low)
     if spec is None:
         return boxes_of(nodes, low, high, {len(nodes)})[len(nodes)]
+    # a specification is multiplied into the affine layers at the end
     rows = check_spec(spec, low)
     linear = [node if node.operation.takes_rows and node.operation.is_affine() else None for node in nodes]
     kept = {len(nodes)}  # the values that rows are pulled back to
