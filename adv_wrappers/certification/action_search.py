@@ -148,6 +148,7 @@ class ActionSearch:
             heapq.heapify(self.open)
         with collection_paused():
             while self.open and self.sequences < ends:
+                # every state is stepped with up to `count` actions: no more states than the steps that are left allow
                 room = (most - self.nodes) // self.episodes.count
                 count = batches.next(int(min(len(self.open), room)))
                 if count < 1:

@@ -165,6 +165,7 @@ class StateBoxSearch:
         self.budget = budget.resolve(victim)
         self.dynamics = dynamics_of(env)
         self.box_actions = BoxActions(victim, env, self.budget, self.dynamics, method)
+        # with discrete actions bounds become tighter from round to round, up to those of the method
         stepwise = method in _FROM_CROWN and self.box_actions.count > 0
         self._methods = _FROM_CROWN[: _FROM_CROWN.index(method) + 1] if stepwise else (method,)
         self.box_actions.method = self._methods[0]
@@ -190,6 +191,7 @@ class StateBoxSearch:
         Raises:
             ValueRangeError: for boxes that are none.
         """
+        # the starts, which have to be states
         low, high = (np.asarray(end, np.float64) for end in (start_low, start_high))
         shape = (len(self.dynamics.coordinates),)
         if (
@@ -205,6 +207,7 @@ class StateBoxSearch:
         # without a limit: the first step of the first round is always followed
         methods, self.box_actions.batches = self._methods, TimedBatches(Deadline(None), _ROWS)
         self.box_actions.method = methods[0]
+        # a first round with few boxes has an answer soon; a set of states is followed in cells of one size
         first = min(_FIRST, _OF_SECONDS * (budget_s or math.inf), _OF_BOXES * (max_boxes or math.inf), self._most)
         few, left = max(int(first), 1), math.inf if max_boxes is None else max_boxes
         gained = RoundSettings(self._most, _OF_MANY) if (low < high).any() else RoundSettings(few, None)
@@ -223,9 +226,11 @@ class StateBoxSearch:
                 if found.crowded and self.rounds == 1:  # even the largest cells are too many
                     settings = gained = RoundSettings(few, None)
                     continue
+                # over: the limit is reached, or nothing more can be certified
                 used_up = (found.stopped and not found.crowded) or self.boxes >= left
                 if used_up or found.lower >= self.dynamics.most:
                     break
+                # the next round follows as many boxes at once as the rest allows, at the speed of this round
                 spent = before - deadline.left if budget_s is not None else 0.0
                 affordable = min(_FASTER * deadline.left * found.stepped / max(spent, 1e-9), left - self.boxes)
                 settings = self._more(found, settings, affordable, len(methods) == 1)
@@ -348,6 +353,7 @@ class SearchRound:
             except OutOfTime:
                 self.stopped = True
                 return
+            # from the second step on bounds are computed within the time
             if self.search.box_actions.batches.deadline is not self._deadline:
                 self.search.box_actions.batches = TimedBatches(self._deadline, _ROWS)
         self.finished = self.steps == self.dynamics.limit or not self._dropped
@@ -359,6 +365,8 @@ class SearchRound:
         ended = self._ended
         for rows, first, last, action in self.actions.of(self.cells, self.low, self.high):
             after = self.dynamics.step(first, last, action)
+            # some states of a box may go on, and of some the episode may end here: the least that these have earned is
+            # kept
             on, over = ~after.surely_ends, after.may_end
             before = self.values[rows]
             ended = min(ended, float((before + after.last_reward)[over].min(initial=math.inf)))
@@ -461,6 +469,7 @@ class CellGrid:
             counts = last[:, axis] - first[:, axis] + 1
             if counts.max() == 1:
                 continue
+            # a box once for every cell that it reaches into along this axis
             rows = np.repeat(np.arange(len(counts)), counts)
             place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
             first = first[rows]
@@ -473,6 +482,7 @@ class CellGrid:
             high[:, axis] = np.where(index == last[:, axis], high[:, axis], origin + (index + 1) * side)
             first[:, axis] = index
             last[:, axis] = index
+        # whole turns are taken off angles, and what comes out is wider by their rounding
         for axis, period in enumerate(self.periods):
             if np.isfinite(period):
                 count = round(period / self.sides[axis])
@@ -548,6 +558,7 @@ class CellActions:
         Yields:
             Rows ``[M]``, boxes ``[M, D]`` twice, and what :meth:`IntervalDynamics.step` takes as actions.
         """
+        # bounds of the cells that are met for the first time, kept by their number
         new = np.setdiff1d(numbers, self._numbers)
         if len(new):
             known = np.concatenate([self._numbers, new])
@@ -556,6 +567,7 @@ class CellActions:
             self._known = np.concatenate([self._known, bound(*self._grid.cells(new))])[order]
             self._numbers = known[order]
         found = self._known[np.searchsorted(self._numbers, numbers)]
+        # continuous actions are an interval for each box, discrete ones are followed one by one
         if not self._victim.count:
             yield np.arange(len(numbers)), low, high, found
             return
@@ -597,6 +609,8 @@ class BoxActions:
         self.batches = TimedBatches(Deadline(None), _ROWS)
         self._eps: Floats | None = None
         net = params_network(victim)  # before anything is computed
+        # where boxes have other axes than observations, the network takes the point in these and the perturbation
+        # beside it
         if isinstance(budget, Linf) and not (dynamics.coordinates == np.eye(len(dynamics.coordinates))).all():
             scale = np.asarray(1.0 if budget.scale is None else budget.scale, np.float64)
             self._eps = budget.eps * scale * np.ones(len(dynamics.coordinates))
@@ -641,6 +655,7 @@ class BoxActions:
 
 def _with_axes(victim: Victim, net: GraphNetwork, back: Floats) -> Victim:
     """The victim on points in other axes and perturbations beside them: on ``back @ point + perturbation``."""
+    # the matrix [back, 1], as a layer in front of the network
     size, nodes = len(back), net.nodes
     mix = torch.from_numpy(np.concatenate([back, np.eye(size)], 1))
     first = nn.Linear(2 * size, size, bias=False, dtype=torch.float64)

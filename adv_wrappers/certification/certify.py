@@ -161,6 +161,7 @@ def certify(
         possible.at(played.batch([played.env.reset(seed=seeds[0])[0]]))  # which finds what has no bounds
         if searched:
             played.check_deterministic(seeds[0])
+        # the victim's own path and the greedy worst case, whose lowest return each search begins with
         share = _PATHS_SHARE if searched else 0.5
         clean, gwc = (
             play_choices(
@@ -173,6 +174,7 @@ def certify(
         )
         paths = {"clean": clean.returns, "acr": clean.acr, "gwc": gwc.returns}
         cut = [[name for name, values in paths.items() if np.isnan(values[i])] for i in range(episodes)]
+        # every search gets an equal share of the time that is left
         told, found = _progress(progress, "search", episodes), [CertifiedEpisode()] * episodes
         if least is not None:
             by_boxes = _state_boxes(played, possible.budget, method)
@@ -252,14 +254,17 @@ class CertifyingSearch:
             ValueRangeError: for rewards and returns below what is taken to be the least.
         """
         self.least.check_return(lowest)
+        # without a search nothing is known but the least return there is
         lower = min(self.least.after(0.0, 0), lowest)
         by_boxes = math.nan
         boxes = self.boxes
         search = None
+        # sequences of actions, which leave some of the time to boxes of states
         if not own.passed:
             search = ActionSearch(self.played, self.possible, self.least, seed, lowest)
             self._run(search, self.order, own if boxes is None else own.share(1 - _BOXES_SHARE))
             lower, lowest = search.lower, search.lowest
+        # boxes from the same start, where sequences alone did not find the worst case
         if boxes is not None and lower != lowest and not own.passed:
             self.played.env.reset(seed=seed)
             start = boxes.dynamics.state()

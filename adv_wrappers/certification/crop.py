@@ -149,6 +149,7 @@ def certify_smoothed_actions(
         if not isinstance(played.env.observation_space, spaces.Box):
             raise SpaceError(f"a certificate needs observations that are one Box, got {played.env.observation_space}")
         least = LeastReturn.create(played.env, environment.name, least_reward, least_return)
+        # what may fail is shared between the bounds at states and the votes of the agent that is played
         failure = 1 - confidence if exact else (1 - confidence) / 2
         error = 0.0 if exact else _error(agent, failure, played.limit, episodes)
         if max_states is None:  # a search asks for no more: each of them is stepped from with every action
@@ -156,6 +157,7 @@ def certify_smoothed_actions(
         scores = ScoreBounds(agent, samples, seed, failure, max_states)
         played.check_deterministic(seeds[0])
         found: list[list[CertifiedEpisode]] = [[] for _ in lengths]
+        # a search for every episode and radius, the smallest radius first
         for i, own in enumerate(seeds):
             lowest = math.inf
             for k, length in enumerate(lengths):
@@ -165,6 +167,7 @@ def certify_smoothed_actions(
                 lowest = found[k][i].lowest  # what is possible stays so within larger eps
                 if progress is not None:
                     progress("search", i * len(lengths) + k + 1, episodes * len(lengths))
+    # one certificate for every radius; that of a larger one holds for the smaller ones too
     method = f"{samples} draws at each of {scores.states} states, confidence {confidence:g}{', exact' * exact}"
     name = agent.ref or repr(agent)
     certificates = [
@@ -204,16 +207,19 @@ class ScoreBounds:
     def at(self, observations: Array) -> tuple[Tensor, Tensor]:
         """Lower and upper bounds at observations ``[B, *S]``, float64 ``[B, A]`` twice; those of one never change."""
         keys = [row.tobytes() for row in observations]
+        # states that were not met before, as long as the union bound covers them
         new = dict[bytes, int]()
         for i, key in enumerate(keys):
             if key not in self._known and len(self._known) + len(new) < self._most:
                 new.setdefault(key, i)
         if new:
+            # each has noise of its own, by its number
             victim, first = self.victim, len(self._known)
             seen = to_victim(observations[[*new.values()]], victim.dtype, victim.device, True)
             about = victim, seen, self._samples, self._seed, self._level
             ends = vote_bounds(*about, first) if victim.q_range is None else q_bounds(*about, victim.q_range, first)
             self._known.update(zip(new, zip(*ends, strict=True), strict=True))
+        # states beyond the union bound exclude nothing
         found = [self._known.get(key, self._nothing) for key in keys]
         low, high = (torch.stack(side) for side in zip(*found, strict=True))
         return low, high

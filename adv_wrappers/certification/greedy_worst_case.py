@@ -97,6 +97,7 @@ def play_choices(
     envs = [make_env() for _ in range(min(num_envs, episodes))]
     start = int(reachable.victim.action_space.start)  # type: ignore[attr-defined]  # one discrete action
     try:
+        # an episode in every environment
         playing: dict[int, tuple[int, Any]] = {}  # by the number of the environment, what it shows
         for i, env in enumerate(envs):
             playing[i] = i, np.array(env.reset(seed=seeds[i])[0])
@@ -105,6 +106,7 @@ def play_choices(
             rows, now = list(playing), [episode for episode, _ in playing.values()]
             space = envs[0].observation_space
             seen = np.stack([observation for _, observation in playing.values()]).astype(space.dtype, copy=False)
+            # where there is no time for bounds the path goes on without a certification rate
             if until.bounds.passed:
                 outputs = reachable.outputs(seen)
                 possible, certified[now] = np.ones(tuple(outputs.shape), bool), np.nan
@@ -112,6 +114,7 @@ def play_choices(
                 possible, outputs = reachable.at(seen)
                 certified[now] += possible.sum(1) == 1
             actions = (choose(possible, outputs) + start).cpu().numpy()
+            # an environment whose episode is over begins the next one, as long as there is one
             for row, episode, action in zip(rows, now, actions, strict=True):
                 observation, reward, terminated, truncated, _ = envs[row].step(action)
                 returns[episode] += float(reward)
@@ -131,5 +134,6 @@ def play_choices(
     finally:
         for env in envs:
             env.close()
+    # episodes that were cut short have no return
     returns[~finished] = certified[~finished] = np.nan
     return PlayedEpisodes(returns, certified / np.maximum(lengths, 1))

@@ -273,6 +273,7 @@ class CartPoleDynamics(IntervalDynamics):
         self.start_low, self.start_high = np.full(4, -0.05), np.full(4, 0.05)
         self.periods = np.full(4, np.inf)
         self._share = env.polemass_length / env.total_mass
+        # the axes in which the linearised motion around the upright pole is diagonal
         reach = env.length * (4 / 3 - env.masspole / env.total_mass)
         rate = math.sqrt(env.gravity / reach)
         self.coordinates = np.array(
@@ -302,6 +303,7 @@ class CartPoleDynamics(IntervalDynamics):
     def step(self, low: Floats, high: Floats, action: Floats) -> SteppedBoxes:
         env, back = self.env, self._back
         force = np.where(action == 1, env.force_mag, -env.force_mag)
+        # the middle of the box takes a step as it is
         middle, radius = _halves(low, high)
         at = middle @ back.T
         move, turn = self._acceleration(at[:, 2], at[:, 3], force)
@@ -316,15 +318,18 @@ class CartPoleDynamics(IntervalDynamics):
         for (row, column), slope in slopes.items():
             jacobian[:, row, column] += env.tau * slope.middle
             unsure[:, row] += env.tau * slope.radius * sides[:, column]
+        # mean value form: the derivatives in the middle stretch the box, and what they are unsure of comes on top
         slanted = np.abs(self.coordinates @ jacobian @ back)
         reach = (slanted * radius[:, None]).sum(-1) + unsure @ np.abs(self.coordinates).T
         centre = to @ self.coordinates.T
         low, high = _widened(centre - reach, centre + reach)
         first, last = self.states(low, high)
+        # which boxes may have left the range, and which have for sure
         limits = np.array([env.x_threshold, env.theta_threshold_radians])
         first, last = first[:, [0, 2]], last[:, [0, 2]]
         may_end: Bools = np.any((first < -limits) | (last > limits), axis=1)
         surely: Bools = np.any((first > limits) | (last < -limits), axis=1)
+        # rewards of a step, and of the last one
         one = np.ones(len(low))
         rewards = (0 * one, -one) if env._sutton_barto_reward else (one, one)
         return SteppedBoxes(low, high, *rewards, may_end, surely)
@@ -346,6 +351,7 @@ class CartPoleDynamics(IntervalDynamics):
         bent = spin.square() * share  # the centripetal part
         push = bent * sin + force / env.total_mass
         push_angle, push_spin = bent * cos, spin * sin * (2 * share)
+        # the pole's acceleration is a quotient, top over inertia, and its derivatives follow from the quotient rule
         ratio = env.masspole / env.total_mass
         inertia = (cos.square() * -ratio + 4.0 / 3.0) * env.length
         turn = (sin * env.gravity - cos * push) / inertia
@@ -383,6 +389,7 @@ class MountainCarDynamics(IntervalDynamics):
     def step(self, low: Floats, high: Floats, action: Floats) -> SteppedBoxes:
         env = self.env
         position, velocity = Interval(low[:, 0], high[:, 0]), Interval(low[:, 1], high[:, 1])
+        # interval arithmetic, and where the step rises with both coordinates the two ends themselves
         push = (action - 1) * env.force
         speed = (velocity + ((position * 3.0).cos() * -env.gravity + push)).clip(env.max_speed)
         place = position + speed
@@ -399,6 +406,7 @@ class MountainCarDynamics(IntervalDynamics):
         first[:, 1] = np.where(at_wall, np.maximum(first[:, 1], 0.0), first[:, 1])
         last[:, 1] = np.maximum(first[:, 1], last[:, 1])
         first[:, 0], last[:, 0] = (np.clip(x[:, 0], env.min_position, env.max_position) for x in (first, last))
+        # an episode ends at the goal's position, with at least its velocity
         may_end = (last[:, 0] >= env.goal_position) & (last[:, 1] >= env.goal_velocity)
         fast = first[:, 1] >= env.goal_velocity
         surely = (first[:, 0] >= env.goal_position) & fast
@@ -433,8 +441,10 @@ class PendulumDynamics(IntervalDynamics):
         room = _SINGLE * torque.largest  # the environment multiplies torques in float32
         torque = Interval(torque.low - room, torque.high + room)
         angle, spin = Interval(low[:, 0], high[:, 0]), Interval(low[:, 1], high[:, 1])
+        # the cost is of the angle in [-pi, pi], the velocity and the torque, each at the most
         far = np.minimum(angle.largest * (1 + _ROUNDING) + _ROUNDING, np.pi)
         cost = Interval(far, far).square() + spin.square() * 0.1 + torque.square() * 0.001
+        # interval arithmetic, and where the step rises with everything the two ends themselves
         pull, gain = 3 * env.g / (2 * env.l), 3.0 / (env.m * env.l**2)
         faster = (spin + (angle.sin() * pull + torque * gain) * env.dt).clip(env.max_speed)
         to = angle + faster * env.dt

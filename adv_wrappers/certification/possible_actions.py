@@ -77,6 +77,7 @@ class ObservationBoxes:
         self._axis = 0
         self._size = 0
         self._frames = 1
+        # older frames of a stack were the newest once, and may have been perturbed then
         if isinstance(budget, Newest):
             axis = budget.along(self.field.shape)
             self._axis, self._size = axis + 1 if axis >= 0 else axis, budget.size

@@ -313,6 +313,7 @@ def certified_ranges(
         raise ThreatError(f"attacks must be a list of names or texts, at least one, got {attacks!r:.80}")
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
+    # all that the folder's figures depend on: a call with other settings does not go on in it
     settings: dict[str, Any] = json.loads(
         json.dumps(
             {
@@ -337,6 +338,7 @@ def certified_ranges(
     for item in attacks or ():
         if item != BEAM:
             _threat(item, Linf(radii[0], scale).resolve(victim))  # raises before anything is computed
+    # every radius has a certificate, then the attacks on the same episodes
     done = dict(known)
     for radius in radii:
         budget, place = Linf(radius, scale).resolve(victim), None if folder is None else folder / f"eps-{radius:g}"
@@ -361,6 +363,7 @@ def certified_ranges(
             )
             one = CertifiedRange(radius, found, {}, {})
             _write(folder, settings, done | {radius: one})
+        # every attack as a threat within this budget; that of a beam search is searched for first
         chosen, left_out = _default_attacks(victim, environment, budget, quantize) if attacks is None else (attacks, {})
         threats = dict[str, ThreatModel]()
         for item in chosen:
@@ -399,6 +402,7 @@ def certified_ranges(
         played.pop("none")
         done[radius] = CertifiedRange(radius, one.certificate, {**one.attacks, **played}, {**one.left_out, **left_out})
         _write(folder, settings, done)
+    # what holds within a radius holds within the smaller ones, and every attack is compared with that once more
     done = _with_larger_radii(done)
     for one in done.values():
         for attack, earned in one.attacks.items():
@@ -433,6 +437,7 @@ def _check(
         form = None if threat is None else threat.to_dict()
     except ThreatError:
         form = None
+    # what is needed to play the counterexample again is written down before the error ends everything
     example: dict[str, Any] = {
         "seed": int(seeds[episode]),
         "episode": episode,

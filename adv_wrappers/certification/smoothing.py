@@ -343,11 +343,13 @@ def action_radius(
         low, high = vote_bounds(victim, seen, samples, seed, level)
     else:
         low, high = q_bounds(victim, seen, samples, seed, level, q_range)
+    # a lower bound on the best action's average, an upper one on all others'; shares of votes add up to one
     best = low.argmax(-1, keepdim=True)
     first = low.gather(-1, best).squeeze(-1)
     second = high.scatter(-1, best, 0.0).amax(-1)
     if q_range is None:
         second = torch.minimum(second, 1 - first)
+    # sigma / 2 (Phi^-1(first) - Phi^-1(second))
     gap = torch.where(first > second, torch.special.ndtri(first) - torch.special.ndtri(second), 0.0)
     return ActionRadii(best.squeeze(-1).numpy(), (victim.sigma / 2 * gap).numpy())
 
@@ -405,12 +407,14 @@ def _sampled(
     """``function`` of observations and keys at ``samples`` noisy copies of every observation, ``[N, samples, ...]``."""
     count = len(next(leaves(seen)))
     size = sum(leaf[0].numel() for leaf in leaves(seen) if isinstance(leaf, Tensor))
+    # copies of an observation, and observations, that fit into memory at once
     copies = min(samples, max(1, _MOST // size))
     rows = max(1, _MOST // (size * samples))
     key, found = rng.fold(rng.root(seed), _STREAM), []
     with torch.no_grad():
         for row in range(0, count, rows):
             which = np.arange(row, min(row + rows, count))
+            # noise follows from the number of the observation and of the copy, not from how both are split
             keys = torch.tensor([rng.signed(rng.fold(key, first + i)) for i in which.tolist()], device=victim.device)
             some, parts = select(seen, which), []
             for done in range(0, samples, copies):

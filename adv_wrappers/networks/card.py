@@ -109,6 +109,7 @@ class Card:
         """
         network = {k: value for k, value in section(about, "network", {}).items() if k not in NETWORKS[role]}
         weights = {**tensors}
+        # a list of layers for every network; those named NAME.I are one list of lists
         for name, layers in networks.items():
             written, found = describe(layers, name)
             weights |= found
@@ -150,6 +151,7 @@ class Card:
         Raises:
             CardError: as :func:`build` does, and for an LSTM in another network than a policy or a state value.
         """
+        # the lists of layers by the name of their network
         lists = dict[str, object]()
         for name in NETWORKS[cast(Role, self.about["role"])]:
             written = self.network.get(name)
@@ -160,6 +162,7 @@ class Card:
         if len(lists) > MOST_NETWORKS or count > MOST_LAYERS:
             most = f"{MOST_NETWORKS} networks of at most {MOST_LAYERS} layers together"
             raise CardError(f"a card holds at most {most}, got {len(lists)} of {count}")
+        # the trunk is the first name of all, so that the others find it built
         found = dict[str, nn.Sequential]()
         for name, written in lists.items():
             if not isinstance(written, list):
@@ -253,6 +256,7 @@ def build(
             settings = {name: value for name, value in about.items() if name != "kind"}
             layer = kind.build(StoredLayer(weights, f"{prefix}.{i}", inputs, settings))
         layers.append(layer)
+        # the width that the next layer takes follows from those before
         for part in flattened(layer):
             operation = operation_of(part)
             assert operation is not None

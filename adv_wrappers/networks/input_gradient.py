@@ -48,6 +48,8 @@ class LayerGraph:
         outer = {0}  # values with respect to which the gradient may be the memory that the attack gets
         for i, (node, operation) in enumerate(zip(self.nodes, operations, strict=True)):
             first = node.inputs[0]
+            # memory that an operation may write over: what it takes, where nothing else does, and gradients within the
+            # network
             alone = first > 0 and uses.count(first) == 1 and operations[first - 1].frees_output
             inner = outer.isdisjoint(node.inputs)
             if not inner and not operation.copies_gradient:
@@ -200,6 +202,7 @@ class InputGradient:
             self._forget(x)
         if not self.graph.is_chain:
             return self._through_graph(x)
+        # a chain: forwards, the gradient of the loss with respect to the output, and backwards
         for operation, memory, _, _ in self._forward:
             x = operation.run(x, memory)
         g = self.output_gradient(x)
@@ -221,6 +224,7 @@ class InputGradient:
             taken = tuple([values[i] for i in source]) if operation.several else values[source]
             values.append(operation.run(taken, memory))
         g = self.output_gradient(values[-1])
+        # backwards: the gradients of all that take a value are added up
         gradients: list[Tensor | None] = [None] * len(values)
         gradients[-1] = g if self.graph.copies_gradient else g.clone()
         for operation, memory, source, number in self._backward:

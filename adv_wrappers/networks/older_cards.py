@@ -142,6 +142,7 @@ def _layered(network: Network, tensors: Tensors) -> tuple[Network, Tensors, int 
         raise CardError(f"unknown network kind {name!r:.80}; known: {', '.join(KINDS)}, layers")
     flat = {key: x.reshape(1, -1) if key == "log_std" else x for key, x in tensors.items()}
     tensors = _renamed(flat, kind.names)
+    # the layers of every network of the kind, of which the card has those that have weights
     lists = {net: _mlp(network, tensors, net) for net in kind.mlps} | {**kind.lists}
     held = {"trunk", "policy", *(key.split(".")[0] for key in tensors)}
     if name == "quantile-q-mlp":

@@ -88,6 +88,7 @@ def trace(
         raise UnknownCall("a hook, or a forward that was replaced")
     try:
         own = _copy_around(module, is_layer)
+        # twice, since a forward may depend on what it did before, and without using up random numbers
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             graphs = [_GraphTracer(is_layer).trace(own, _defaults(own)) for _ in range(2)]
         if _listing(graphs[0]) != _listing(graphs[1]):
@@ -270,9 +271,11 @@ class GraphBuilder:
 
     def _call(self, node: fx.Node) -> None:
         """A function or a method."""
+        # what depends on weights alone is computed here and now
         if node.all_input_nodes and all(each in self.constants for each in node.all_input_nodes):
             self.constants[node] = self._folded(node)
             return
+        # a call that writes over its input is one that does not, if nothing else takes that input
         arguments = list(node.args)
         target = _in_new_memory(node.target)
         operation = CALLS.get(target)
@@ -280,6 +283,7 @@ class GraphBuilder:
         if target is not node.target or node.kwargs.get("inplace") or flagged:
             _check_alone(node)
         kwargs: dict[str, object] = {name: value for name, value in node.kwargs.items() if name != "inplace"}
+        # sums, means, views and layers called as functions have operations of their own
         if target in _ARITHMETIC:
             _expect(kwargs)
             self._arithmetic(node, _ARITHMETIC[target], *arguments)
@@ -312,6 +316,7 @@ class GraphBuilder:
             raise UnknownCall(str(node))
         if self.follows and any(self.constants[each].requires_grad for each in node.all_input_nodes):
             raise UnknownCall(f"{node}, which is computed from weights that are trained")
+        # a method or a function, on the constants themselves
         arguments, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: self.constants[each])
         with torch.no_grad():
             if isinstance(node.target, str):
@@ -323,6 +328,7 @@ class GraphBuilder:
         return found
 
     def _arithmetic(self, node: fx.Node, how: str, x: object, y: object) -> None:
+        # two values of the network
         if self._is_value(x) and self._is_value(y):
             joins: dict[str, Literal["sum", "difference", "product"]] = {
                 "add": "sum",
@@ -332,6 +338,7 @@ class GraphBuilder:
             if how not in joins:
                 raise UnknownCall(str(node))
             self._add(node, Join(joins[how]), self._value(x), self._value(y))
+        # a value and a number
         elif how == "divide":
             self._add(node, Arithmetic("divide", self._number(y)), self._value(x))
         elif how == "add" or how == "multiply":
@@ -367,8 +374,10 @@ class GraphBuilder:
             if isinstance(value := given.get(name), fx.Node) and value in self.constants
         }
         settings: dict[str, Any] = {k: v for k, v in given.items() if k not in ("input", "weight", "bias")}
+        # the weights have to be constants of the module
         if any(given.get(name) is not None and name not in weights for name in ("weight", "bias")):
             raise UnknownCall("weights that depend on the input")
+        # a layer without memory of its own, around the module's own weights
         layer = operation.around(weights, **settings, bias="bias" in weights, device="meta")
         for name, weight in weights.items():
             shared = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False)

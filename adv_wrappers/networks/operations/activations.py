@@ -277,6 +277,8 @@ class Clamp(Relaxed):
         down_to = ((most - first) / (most - low).clamp(min=tiny)).clamp(0, 1)
         upper_slope = torch.where(bends_high, choice.upper * down_to, rise)
         upper_offset = torch.where(bends_high, most - upper_slope * most, first - rise * low)
+        # with one bend alone the function is concave, and the chord lies below it, or convex, and the chord lies above
+        # it
         if not math.isfinite(least):
             lower_slope, lower_offset = rise.expand_as(upper_slope), (first - rise * low).expand_as(upper_offset)
         if not math.isfinite(most):

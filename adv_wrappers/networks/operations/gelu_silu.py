@@ -162,11 +162,13 @@ class Even:
         at_low, at_high = self.value(low), self.value(high)
         rise = ((at_high - at_low) / (high - low).clamp(min=torch.finfo(low.dtype).tiny)).clamp(-1, 1)
         chord = at_low - rise * low
+        # lines of g: tangents, or the chord where it bounds g
         under = self._tangent(*self._below(low, high), choice.lower)
         over = self._tangent(*self._above(low, high), choice.upper)
         concave = (high > self.bend) & (low > 0)
         straight_under = concave & ((low >= self.bend) | (self.slope(low) >= rise))
         straight_over = ~concave | (self.slope(high) >= rise)
+        # turned back by the half, and mirrored where the interval was
         found = []
         for straight, (slope, offset) in ((straight_under, under), (straight_over, over)):
             slope = torch.where(straight, rise, slope)
