@@ -68,6 +68,7 @@ def play_as_it_says(victim: Any, net: Callable[..., Any], rows: Callable[[int, i
     methods = own_methods(net) if isinstance(net, nn.Module) else []
     if not methods and not (isinstance(net, nn.Module) and hasattr(net, "action_scale")):
         return
+    # both are asked for the same observations
     obs = rows(300, _ROWS)
     with torch.no_grad(), unchanged_randomness(), put_back(net):
         params = victim.params(obs, victim.initial_state(_ROWS))
@@ -124,6 +125,7 @@ def _compare(victim: Any, net: Any, params: Tensor, played: Sequence[Played]) ->
             return
     if not played or ways[0] is not None or (ways[1] is not None and not _contradicts(victim, params, fixed)):
         return
+    # the message names the method that contradicts most plainly, at the row where it does so most, and what to write
     name, part, draws = next((each for each in played if len(each[2]) == 1), played[0])
     row = int((draws.median(0).values - mine).abs().sum(-1).argmax())
     always, kind = len(draws) == 1, "mean" if isinstance(box, spaces.Box) else "action"
@@ -229,6 +231,7 @@ def _played(net: Any, name: str, obs: Any, victim: Victim) -> Iterator[Played]:
     def parts(seed: int) -> dict[int | None, Tensor]:
         return dict(_parts(call(seed), victim))
 
+    # asked with two seeds: where both answers are the same it does not sample, elsewhere it is asked often
     first, second = parts(0), parts(1)
     for part, answer in first.items():
         again = second.get(part)
@@ -258,6 +261,7 @@ def _callable(method: Callable[..., Any], obs: Any) -> Callable[[int], Any] | No
         rows = [select(inputs, np.array([i])) for i in range(_ROWS)]
         return joined_answers([batched(method(_single(row), **flags)) for row in rows])
 
+    # all rows as tensors, one by one, and the same of arrays: the first form that it takes
     for given in (obs, to_arrays(obs)):
         for run in (lambda inputs: method(inputs, **flags), by_rows):
 

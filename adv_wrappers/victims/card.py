@@ -91,8 +91,10 @@ def victim_of(
     if mean is not None and std is not None:
         clip = observation.get("clip")
         rule = Normalize(mean.to(dtype), std.to(dtype), None if clip is None else float(_numbers(clip)))
+    # the networks, whose weights have to be all that the file holds
     parts = {name: net.to(dtype) for name, net in card.networks().items()}
     card.weights.finish()
+    # the spaces: sizes are compared with the limit before anything of them is made
     shape = tuple(cast(list[int], _entry(about, "observation").get("shape", ())))
     if not 0 < math.prod(shape) <= most:
         raise CardError(f"observations {shape} have more than {most} numbers (max_bytes= raises that), or none")
@@ -100,10 +102,12 @@ def victim_of(
     check_choice("output", output, get_args(OutputKind), error=CardError)
     observed, acted = _spaces(about, shape, output, _actions(parts, output, shape, most))
     nets = _networks_behind(rule, parts, output, acted)
+    # an attacker's unit is the normaliser's divisor, unless the card says another one
     scale = section(about, "attack", {}).get("scale")
     unit = std if scale is None else _numbers(scale)
     if unit is not None:
         unit = unit.expand(observed.shape).clone().to(device)
+    # the victim takes the networks, and has to answer with as many finite numbers as it says
     victim = ModuleVictim(
         observed,
         acted,
@@ -162,6 +166,7 @@ def _behind(rule: nn.Module, net: nn.Sequential) -> nn.Sequential:
 
 def _make_recurrent(nets: VictimNetworks, rule: nn.Module, parts: Mapping[str, nn.Sequential]) -> None:
     """Give networks with an LSTM among their layers the state of one."""
+    # each network in three: what comes before its LSTM, the LSTM, and what comes after
     split = dict[str, tuple[nn.Sequential, nn.LSTM | None, nn.Sequential]]()
     for name in {"policy", "value"} & parts.keys():
         layers = list(parts[name])
@@ -173,6 +178,7 @@ def _make_recurrent(nets: VictimNetworks, rule: nn.Module, parts: Mapping[str, n
     features, lstm, head = split["policy"]
     if lstm is None:
         raise CardError("value has an lstm among its layers, and policy has none")
+    # a state value has an LSTM of its own, or none
     before, own, valued = split.get("value", (None, None, None))
     nets.net = RecurrentActor(features, lstm, head, None if before is None or own is None else (before, own))
     if before is not None and valued is not None:
@@ -300,6 +306,7 @@ def save_card(
         VictimError: for networks and spaces that a card cannot hold, and weights that ``stored`` would change.
         CardError: for values that JSON cannot hold, and names that belong to the format.
     """
+    # a victim says all of this itself, a module is made one by what is given
     taken = sorted(set(about) & set(_OWN))
     if taken:
         raise CardError(f"{', '.join(taken)} of a card follows from the victim, and cannot be given")
@@ -307,6 +314,7 @@ def save_card(
         victim = _victim(victim, observation_space, action_space, kind, observation, select, clip, value)
     elif any(given is not None for given in (observation_space, action_space, kind, observation, select, value)):
         raise VictimError("spaces, kind, observation, select and value go with a module: a victim has its own")
+    # what was written is read back and compared before anything is on disk
     name, kwargs = (environment, {}) if isinstance(environment, str) else environment
     parts, networks = _parts(victim)
     card = Card.of("victim", {"environment": {"id": name, "kwargs": dict(kwargs)}, **parts, **about}, networks, {})
@@ -340,6 +348,7 @@ def _victim(
         raise VictimError(f"expected a victim, or a module and its spaces, got {module!r:.80}")
     scale, dtype = None, None
     if observation is not None:
+        # the rule of normalised observations becomes the first layer of both networks
         unknown = sorted(set(observation) - {"mean", "std", "epsilon", "clip", "rule"})
         with decoding("observation"):
             mean, std = _normaliser(dict(observation))
@@ -357,6 +366,7 @@ def _victim(
 def _parts(victim: Victim) -> tuple[Section, Mapping[str, Layers]]:
     """The sections ``network``, ``observation``, ``action``, ``spaces`` and ``attack``, and the networks by name."""
     space, acted = victim.observation_space, victim.action_space
+    # what a card has no words for is refused
     if not isinstance(space, spaces.Box) or len(space.shape) not in (1, 3):
         raise VictimError(
             f"a card holds victims of observations [n] and of images, this one takes {space}: "
@@ -367,6 +377,7 @@ def _parts(victim: Victim) -> tuple[Section, Mapping[str, Layers]]:
     squash = getattr(victim, "squash", None)
     if squash not in (None, "", "clip", "scale", "tanh"):
         raise VictimError(f"a card cannot say that actions are brought into their box by {squash!r}")
+    # the sections, of which those at their defaults are left out
     networks, rule = _networks(victim)
     action: Section = {"select": victim.select}
     bounds: Section = {"observation": {"shape": list(space.shape)}}
@@ -388,6 +399,7 @@ def _observation(victim: Victim, rule: Normalize | None) -> tuple[Section, Secti
     unit: Tensor | None = None if victim.scale is None else victim.scale.detach().double().cpu()
     observation: Section = {"mean": None, "std": None, "clip": None, "rule": "raw"}
     if rule is not None:
+        # the attacker's unit is not written a second time where it is the divisor
         mean, std = (part.detach().double().cpu() for part in (rule.mean, rule.std))
         if unit is not None and unit.shape == std.shape and torch.equal(unit.float(), std.float()):
             std, unit = unit, None  # the same before it was rounded
@@ -411,11 +423,13 @@ def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | N
     """The layers of every network by its name in a card, without the observation rule that they have in common."""
     flat = len(victim.observation_space.shape or ()) == 1
     found = dict[str, tuple[Normalize | None, list[nn.Module]]]()
+    # policy and value: layers in a row, the first of which may be the observation rule
     for name, net in (("policy", getattr(victim, "net", None)), ("value", getattr(victim, "value_net", None))):
         if net is not None or name == "policy":
             first, *rest = _layers_of(net, flat, victim.recurrent, name == "policy")
             ruled = isinstance(first, Normalize) and first.mean.dim() <= 1
             found[name] = (cast(Normalize, first), rest) if ruled else (None, [first, *rest])
+    # critics: one list of layers, or several of which the least counts
     for name, critic in (("critic", victim.critic), ("robust_sarsa", victim.robust_sarsa)):
         if isinstance(critic, MinimumCritic):
             rule = _rule_of(critic.features)
@@ -424,6 +438,7 @@ def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | N
             found[name] = _rule_of(critic.normalise), _layers_of(critic.net, flat)
         elif critic is not None:
             raise VictimError(f"a card holds critics of layers in a row on observation and action, got {critic!s:.300}")
+    # a rule that all have in common is written once, in the section of observations
     rules = [rule for rule, _ in found.values()]
     if rules[0] is not None and all(rule is not None and _same(rule, rules[0]) for rule in rules):
         return {name: layers for name, (_, layers) in found.items()}, rules[0]

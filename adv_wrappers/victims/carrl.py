@@ -69,6 +69,7 @@ class LowerBound(VictimAround):
         if not isinstance(within, Linf):
             raise ValueRangeError(f"within must be an Linf, how far the truth may be from what is seen, got {within!r}")
         self.method, self._net = method, params_network(victim)
+        # the ends of the space, which a true observation lies within too
         field = Field(victim.observation_space, None, "observation")
         self.within = within.resolve(victim)
         self.within.check(field.low, field.high, False)

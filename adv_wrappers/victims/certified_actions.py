@@ -79,6 +79,7 @@ def possible_actions(
             return possible_actions(victim, low, high, method, hull)
     if not isinstance(victim.action_space, spaces.Discrete):
         raise VictimError(f"expected a victim with Discrete actions, got {victim!r}")
+    # bounds are computed in float64, with room for the rounding of the victim's own dtype
     count = victim.width
     net, low, high = _exactly(victim, low, high, method)
     one = torch.eye(count, dtype=low.dtype, device=low.device)
@@ -100,6 +101,7 @@ def possible_actions(
             left = left[(possible[left] & ~largest_at_points(net, low[left], high[left])).any(1)]
         if not len(left):
             break
+        # an action is excluded by any difference that says so; boxes with one action left are done
         least, most = _bounds(victim, net, low[left], high[left], spec, cheaper, margin[left])
         for excluded, rows in ((second, least > 0), (first, most < 0)):
             times = torch.zeros(len(left), count, device=low.device).index_add_(1, excluded, rows.float())
@@ -129,6 +131,7 @@ def action_bounds(victim: Victim, low: Tensor, high: Tensor, method: Method = "f
         raise VictimError(f"expected a victim with continuous actions, got {victim!r}")
     if method == "bisect":
         raise ValueRangeError("bisect decides which of n actions are possible; boxes of actions take other methods")
+    # bounds on the means alone: the log standard deviations beside them do not change the mode
     net, low, high = _exactly(victim, low, high, method)
     size = victim.width if victim.kind == "mean" else victim.width // 2
     mean = torch.eye(size, victim.width, dtype=low.dtype, device=low.device)
@@ -159,6 +162,7 @@ def params_network(victim: Victim) -> GraphNetwork:
 def _exactly(victim: Victim, low: Tensor, high: Tensor, method: str) -> tuple[nn.Module, Tensor, Tensor]:
     """The victim's network and a box in float64, after checking them."""
     check_choice("method", method, get_args(Method))
+    # a network that nobody trains is copied to float64 once
     net = _FROZEN.get(victim)
     if net is None:
         net = copy.deepcopy(params_network(victim)).double().requires_grad_(False)

@@ -361,6 +361,7 @@ def mode_of(distribution: Distribution) -> Tensor:
         for transform in distribution.transforms:
             mode = transform(mode)
         return mode
+    # torch has no mode of a Beta distribution: (a - 1) / (a + b - 2) where both are above 1, else an end
     if isinstance(distribution, Beta):
         one, other = distribution.concentration1, distribution.concentration0
         inner = (one > 1) & (other > 1)
@@ -398,6 +399,7 @@ def params_of(distribution: Distribution) -> tuple[Literal["logits", "gaussian",
     whole = distribution
     while isinstance(distribution, Independent):
         distribution = distribution.base_dist
+    # the kinds that a victim knows by name; any other one is taken by its own parameters
     if isinstance(distribution, (Categorical, OneHotCategorical)):
         return "logits", distribution.logits.flatten(1)
     if isinstance(distribution, Bernoulli):  # logits of 0 and of 1, for every bit

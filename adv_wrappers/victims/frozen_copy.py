@@ -71,6 +71,7 @@ def frozen_copy(net: nn.Module, device: torch.device, dtype: torch.dtype | None)
             stacklevel=4,
         )
         return None
+    # in evaluation mode, with weights that need no gradient
     with contextlib.suppress(NotImplementedError, RuntimeError):  # exported programs have one mode alone
         made.eval()
     _compute_parametrized(made)

@@ -231,6 +231,7 @@ class ChosenActions:
         answer = answer[0] if isinstance(answer, tuple) and answer else answer
         chosen = answer.detach() if isinstance(answer, Tensor) else torch.as_tensor(np.asarray(answer))
         wide = chosen.reshape(len(chosen), -1) if chosen.dim() else chosen.reshape(1, 1)
+        # the answer has to be whole numbers, one for each choice, that the space has
         index = wide.double() - torch.tensor(self.start, dtype=torch.float64, device=wide.device)
         ends = torch.tensor(self.sizes, dtype=torch.float64, device=wide.device)
         whole = wide.shape[1] == len(self.sizes)
@@ -241,6 +242,7 @@ class ChosenActions:
                 f"kind='action' takes a module that returns actions of {self.space}, got {got}: Q-values are kind='q', "
                 "and logits kind='logits'"
             )
+        # logits that are 1 for the choice that was made, and 0 for all others
         columns = zip(index.long().unbind(1), self.sizes, strict=True)
         logits = torch.cat([one_hot(column, size) for column, size in columns], 1).float()
         return logits if isinstance(answer, Tensor) else logits.numpy()

@@ -39,6 +39,7 @@ def gradient(victim: Any, loss: Loss, state: object, fill: Fill | None) -> Calla
         VictimError: at once for a victim that has no gradient, or when the gradient is computed.
     """
     need_gradient("this attack", victim)
+    # written out where the network is a graph of known layers, and else by autograd
     kind = victim.device.type
     cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # raises where it does not exist
     graph = victim.layer_graph() if fill is None and state is None and not cast else None
@@ -72,6 +73,7 @@ def by_autograd(outputs: Callable[[Tensor], Tensor], loss: Loss, without: str) -
             y = outputs(x)
         if not y.requires_grad:
             raise VictimError(without)
+        # the loss has its own gradient with respect to the outputs, so autograd goes through the network alone
         g = slope(y.detach().to(x.dtype)).to(y.dtype)
         return torch.autograd.grad(y, x, g)[0]
 

@@ -63,6 +63,8 @@ def owners(root: object) -> list[Owner]:
             continue
         seen.add(id(it))
         inner: list[object] = []
+        # what each kind of object holds: modules their parts, functions what they enclose and name, methods their
+        # object
         if isinstance(it, nn.Module):
             found.append(it)
             inner = [*it.children(), *(value for name, value in vars(it).items() if name not in _OWN)]
@@ -203,6 +205,7 @@ def unchanged_randomness() -> Iterator[None]:
 def put_back(root: object) -> Iterator[tuple[list[Owner], dict[Place, Any]]]:
     """Within it a module may be called; afterwards it holds what it held: its :func:`owners`, and copies of that."""
     held = owners(root)
+    # the objects that are held now, and copies of what they contain
     before = dict(_values(held))
     weights = dict(_weights(held))
     kept = {place: copied(value) for place, value in {**before, **weights}.items()}
@@ -213,6 +216,7 @@ def put_back(root: object) -> Iterator[tuple[list[Owner], dict[Place, Any]]]:
     try:
         yield held, kept
     finally:
+        # the objects themselves are put back, and of programs, which hand out new ones, what they contained
         for place, value in before.items():
             owner = held[place.owner]
             now = getattr(owner, place.name, None)
@@ -299,6 +303,7 @@ class HiddenState:
         """The output, or ``(output, new state)`` of one with a state; None is its first one, and none is written to."""
         rows = len(next(leaves(obs)))
         states = self.start(rows) if state is None else state
+        # all rows in one call, where their states can lie side by side
         if self.axes is not None and rows > 1:
             try:
                 joined = [_join([each[i] for each in states], axis) for i, axis in enumerate(self.axes)]
@@ -308,6 +313,7 @@ class HiddenState:
                 out, after = self._call(obs, joined)
                 parts = [_split(value, axis, rows) for value, axis in zip(after, self.axes, strict=True)]
                 return (out, _array([*zip(*parts, strict=True)])) if self.recurrent else out
+        # else one row after the other
         answers = [self._call(select(obs, np.array([i])), states[i]) for i in range(rows)]
         out = joined_answers([answer for answer, _ in answers])
         return (out, _array([after for _, after in answers])) if self.recurrent else out
@@ -318,6 +324,7 @@ class HiddenState:
         slots = [(self._owners[place.owner], place.name) for place in (*self.places, *self.still)]
         before = [getattr(*slot) for slot in slots]
         given = [copied(value) for value in (*values, *before[len(self.places) :])]
+        # the state goes in, the function runs, and whatever happens what lay there before is put back
         try:
             for slot, value in zip(slots, given, strict=True):
                 _put(*slot, value)
@@ -368,6 +375,7 @@ def joined_answers(answers: Sequence[Any]) -> Any:
         return torch.cat([answer if answer.dim() else answer[None] for answer in answers])
     if isinstance(one, (np.ndarray, np.generic, int, float)):
         return np.concatenate([np.atleast_1d(answer) for answer in answers])
+    # part by part
     if isinstance(one, (tuple, list)):
         return type(one)(joined_answers([answer[i] for answer in answers]) for i in range(len(one)))
     if isinstance(one, dict):
@@ -389,10 +397,12 @@ def take_out_state(net: Callable[..., Any], given: Callable[[int, int], Any]) ->
     """
     with torch.no_grad(), warnings.catch_warnings(), unchanged_randomness(), put_back(net) as (held, first):
         warnings.simplefilter("ignore")  # of NumPy, when it gets tensors
+        # how it can be called: with tensors or arrays, with two rows or one
         forms = [given] if isinstance(net, nn.Module) else [given, lambda seed, count: to_arrays(given(seed, count))]
         rows, alone = next(
             ((form, count == 1) for form in forms for count in (2, 1) if _takes(net, form, count)), (given, True)
         )
+        # what two calls change is a state, or a cache
         try:
             for seed in range(2):
                 net(rows(seed, 1))
@@ -485,6 +495,7 @@ def _depends(state: HiddenState, rows: Callable[[int, int], Any]) -> bool:
             found.append(state(obs, at)[0])
         return found
 
+    # the same questions with a fresh state, and after some steps on other observations
     now = state.start(1)
     fresh = answers(now)
     for step in range(1, max(_WARM) + 1):
@@ -535,6 +546,7 @@ def _axes(state: HiddenState, rows: Callable[[int, int], Any]) -> tuple[int | No
             seen += [out, *(list(row) for row in now)]
         return seen
 
+    # rows one by one, then with their states joined along every axis that may be that of rows
     alone = played()
     ones = [[i for i, size in enumerate(value.shape) if size == 1] + [None] for value in first]
     for axes in itertools.islice(itertools.product(*ones), 64):

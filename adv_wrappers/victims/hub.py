@@ -64,6 +64,7 @@ def fetch(place: str, max_bytes: int | None = None) -> tuple[Path, str]:
         raise VictimError(
             f"a card on the Hub is hub:user/name@revision, such as a commit, or main for the newest, got 'hub:{place}'"
         )
+    # the size is asked for before a file is fetched
     hub, paths = _hub(), list[Path]()
     with decoding(f"hub:{place}"):
         for name in _FILES:

@@ -143,10 +143,12 @@ def from_module(
     if initial_state is None and takes_one(module, rows):
         module = SingleObservation(module)
     returns = module
+    # a chosen action is read as logits, one of continuous actions as the mean
     if kind == "action":
         chooses = not isinstance(action_space, spaces.Box)
         module = ChosenActions(module, action_space) if chooses else module
         kind = "logits" if chooses else "mean"
+    # a hidden state, which the module keeps inside, returns as its second value, or gets from the caller
     kept = initial_state is None  # whether the state is the module's own affair
     if kept and (inner := take_out_state(module, rows)) is not None:
         module, initial_state = inner, inner.start if inner.recurrent else None
@@ -155,10 +157,12 @@ def from_module(
     if initial_state is not None and (by_rows := rows_first(module, initial_state, rows)) is not None:
         value = value if kept or value is None else partial(by_rows.value, value)
         module, initial_state = by_rows, by_rows.start
+    # of an answer in several parts, the one that the kind speaks of
     parts = MainPart(module, choice_sizes(action_space), kind == "gaussian")
     given = (rows(0, 2),) if initial_state is None else (rows(0, 2), initial_state(2))
     with unchanged_randomness(), put_back(module):
         module = parts if parts.reads(rows, initial_state) else module
+    # whether it takes tensors, with gradients or without, or arrays
     check_bytes(module, observation_space, rows, initial_state)
     probe = Probe(module, rows, initial_state)
     accepts = probe.input_form()
@@ -192,6 +196,7 @@ def from_module(
         scale=scale,
         family=output.family,
     )
+    # the output has to be as wide as the action space asks for
     if output.family is not None:
         check_family(output.family, action_space)
     if output.width != victim.width:
@@ -199,6 +204,7 @@ def from_module(
         if isinstance(action_space, spaces.MultiBinary) and 2 * output.width == victim.width:
             needs += ", of 0 and of 1 for every bit: lambda x: torch.distributions.Bernoulli(logits=net(x)) has them"
         raise VictimError(f"the module returns {output.width} numbers a row; {needs}")
+    # what was found out, as the victim's own attributes
     victim.net = module
     victim.value_net = value
     victim.critic = critic
@@ -217,6 +223,8 @@ def from_module(
     if isinstance(victim.net, nn.Module) and initial_state is None and isinstance(observation_space, spaces.Box):
         victim.find_graph(victim.net, output.form)
     victim.chooses = said == "action" and final == "logits"
+    # three mistakes that would spoil figures without an error: answers by chance, answers that depend on the other rows
+    # of the batch, and a recurrent layer that begins anew at every step
     if not live and victim.graph is None and draws(victim, rows):
         flags = ", ".join(f"{name}={value}" for name, value in flags_of(own).items())
         asked = f"lambda x: net(x, {flags}) asks for its most likely action. " if flags else ""
@@ -371,6 +379,8 @@ class ModuleVictim(Victim):
         self.value_net = nets.value
         self.critic = nets.critic
         self.robust_sarsa = nets.robust_sarsa
+        # networks that keep a hidden state know how an episode begins; others are looked through for a graph of known
+        # layers
         self.live, self.squash = live, self.squash if nets.squash is None else nets.squash
         self.start = getattr(nets.net, "initial_state", None)
         self.recurrent = self.start is not None
@@ -465,6 +475,7 @@ class ModuleVictim(Victim):
                 UserWarning,
                 stacklevel=3,
             )
+        # probabilities that were called Q-values are left as the user has them
         if said == "q":
             return
         net = self.net

@@ -90,6 +90,7 @@ class Probe:
                 out = self.net(_requiring_gradient(obs) if gradient else obs, *state)
                 return out, gradient and _differentiable(out, obs)
 
+        # the forms in turn, until it takes one
         faults: list[Exception] = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of NumPy, when it gets tensors
@@ -108,6 +109,7 @@ class Probe:
                     converts = True
                 elif not arrays:
                     return "gradients" if differentiable else "tensors"
+        # none did: the fault of the most likely form is told
         if converts:
             return "arrays of tensors"
         if isinstance(self.net, nn.Module):
@@ -154,6 +156,7 @@ class Probe:
             raise VictimError(
                 f"the module does not take observations of shapes {seen}: {why}{by_method(self.net)}"
             ) from error
+        # whether the call wrote over its input, and whether it takes batches of other sizes
         writes = [leaf._version for leaf in tensors(given)] != before
         more: Any = None
         for count in (1, 3):
@@ -167,6 +170,7 @@ class Probe:
                     f"the module takes 2 observations at once and not {count}, and batches have any size: {error}; "
                     f"{'call .eval() on what a function calls' if trained else helps}"
                 ) from error
+        # what was returned: a distribution, two tensors or one
         if isinstance(out, torch.distributions.Distribution):
             try:
                 found, params = params_of(out)
@@ -206,6 +210,7 @@ class Probe:
         out = out[0] if self.start is not None or form == "first" else out
         if not isinstance(out, Tensor) or out.is_meta or out.dim() != 2 or out.shape[1] != sum(sizes) or max(sizes) < 2:
             return False
+        # every choice's numbers sum to one, and are not only zeros and ones, which a choice that was made has too
         slack = max(1e-4, 4 * torch.finfo(out.dtype).eps)
         sums = torch.stack([part.double().sum(1) for part in torch.split(out, sizes, 1)])
         whole = bool(((out == 0) | (out == 1)).all())
@@ -264,6 +269,7 @@ def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.
                 f"expected Box, Discrete, MultiDiscrete or MultiBinary observations (or a Dict or Tuple of these and "
                 f"Text), got {leaf}: {without}{numbers}numbers of them, by a function of yours"
             )
+        # drawn by the space itself
         if type(leaf) is spaces.Box and rows > 8:  # drawn at once, which is what making a space for them pays for
             low, high = (np.tile(end, (rows, *[1] * end.ndim)) for end in (leaf.low, leaf.high))
             values = spaces.Box(low, high, dtype=leaf.low.dtype.type, seed=leaf.np_random).sample()
@@ -299,11 +305,13 @@ def check_bytes(net: Net, space: spaces.Space[object], rows: RandomRows, start: 
             return tuple(images(part, obs[i], change) for i, part in enumerate(leaf.spaces))
         return change(obs) if isinstance(leaf, spaces.Box) and leaf.dtype == np.uint8 else obs
 
+    # the same images as bytes, as floats, and as floats that were divided
     obs, state = rows(0, 2), () if start is None else (start(2),)
     changes: list[Callable[[Tensor], Tensor]] = [lambda x: x.to(torch.uint8), lambda x: x, lambda x: x / 255]
     given = [(images(space, obs, change), *state) for change in changes]
     if all(a is b for a, b in zip(leaves(given[0]), leaves(given[1]), strict=True)):
         return
+    # it divides if bytes give the same as what was divided, and another answer than floats
     for form in (lambda tree: tree, to_arrays):
         try:
             with torch.no_grad(), unchanged_randomness():
@@ -332,12 +340,14 @@ def check_family(family: DistributionFamily, space: spaces.Space[object]) -> Non
     Warns:
         UserWarning: for actions in [0, 1] where the box is another one.
     """
+    # an agent plays the mode, so there has to be one, of the action space
     mode = family.mode(family.params(family.example).detach())
     name = type(family.example).__name__
     if not bool(torch.isfinite(mode).all()):
         raise VictimError(f"{name} has no mode, which an agent could play: give a function of its actions, kind 'mean'")
     if not isinstance(space, spaces.Box) or mode.shape[1:] != space.shape:
         raise VictimError(f"the module returns a {name} over {mode.shape[1]} numbers, and actions are {space}")
+    # a Beta distribution without a transform around it plays numbers in [0, 1]
     base = family.example
     while isinstance(base, torch.distributions.Independent):
         base = base.base_dist
@@ -452,6 +462,7 @@ def _check_log_std(two: tuple[Tensor, Tensor], three: tuple[Tensor, Tensor]) -> 
             f"the module returns {_described(two)} for a batch of 2, and the second is no log-std of the first: say "
             "what the first is, kind='mean' (or 'logits', 'q' of discrete actions)"
         )
+    # positive numbers that differ from row to row are more likely standard deviations
     if log_std.shape != three[1].shape and bool((three[1] > 0).all() and (three[1] != three[1][:1]).any()):
         warnings.warn(
             "all numbers beside the mean are positive, as standard deviations are, and are read as their logarithms: "

@@ -86,6 +86,7 @@ class Purified(VictimAround):
         self.draws, self.seed = draws, seed
         if not isinstance(victim.observation_space, spaces.Box) or len(victim.observation_space.shape) != 1:
             raise VictimError(f"a denoiser takes a Box of one dimension, this victim sees {victim.observation_space}")
+        # with a history the reconstructions before are the victim's hidden state
         self.denoiser, self.seen = load_denoiser(denoiser), gradient
         self.denoiser.check(victim)
         self.recurrent = self.denoiser.history > 0

@@ -221,6 +221,7 @@ def load_victim(
         return ref
     one_thread_in_workers()
     how = _How(trust, select, device_of(device), dtype, stats, check_max_bytes(max_bytes))
+    # KIND:REST, each kind with its loader
     kind, _, rest = ref.partition(":") if isinstance(ref, str) else ("", "", "")
     if stats is not None and kind not in ("sb3", *_AROUND):
         raise VictimError(f"stats= goes with sb3:FILE.zip: a card holds its own statistics, got {ref!r:.80}")
@@ -230,6 +231,7 @@ def load_victim(
         return _LOADERS[kind](ref, rest, how)
     if isinstance(ref, str) and Path(ref).suffix == ".zip":
         raise VictimError(f"a victim in a zip of Stable-Baselines3 is sb3:FILE.zip: did you mean sb3:{ref}?")
+    # what else it may have been meant as
     without = [kind for kind, files in VICTIM_FILES.items() if not files.spaces]
     meant = [kind for kind in without if isinstance(ref, str) and Path(ref).suffix == VICTIM_FILES[kind].ends]
     hint = f"; in the zoo: {', '.join(zoo_names()) or 'none'}"

@@ -106,6 +106,7 @@ def rows_first(
     if axes is None:
         shapes = [tuple(np.shape(leaf)) for leaf in leaves(first(2))]
         raise VictimError(f"initial_state(rows) must have rows along an axis of every part, got shapes {shapes} for 2")
+    # the state as one argument, or as several
     whole, spread = _answer(function, rows(0, 2), first(2), False), False
     if whole is None and isinstance(first(2), tuple):
         whole, spread = _answer(function, rows(0, 2), first(2), True), True
@@ -158,6 +159,7 @@ def returned_start(function: Callable[..., Any], rows: Callable[[int, int], Any]
             state = two[-1] if isinstance(two, tuple) and len(two) > 1 else None
             if not [*tensors(state)]:
                 return None
+            # whether the state changes the next answer, or, of actions, the next state
             told, fresh = function(after, state), function(after)
             alike = map_leaves(np.shape, told) == map_leaves(np.shape, fresh)
             of_numbers = torch.is_tensor(told[0]) and told[0].is_floating_point()
@@ -166,6 +168,7 @@ def returned_start(function: Callable[..., Any], rows: Callable[[int, int], Any]
             axes = _axes_of(state, three[-1])
             if axes is None:
                 return None
+            # zeros of the state's form have to give the answer that it gives without a state
             start = Zeros(map_leaves(lambda leaf: leaf.detach(), state), axes)
             begins = nearly(function(after, start(2))[0], fresh[0])
     except Exception:  # of one that takes something else there
@@ -196,6 +199,7 @@ def begins_anew(function: Callable[..., Any], obs: Any) -> str | None:
         if steps == 1 and not any(bool(part.any()) for part in tensors(inputs[1:])):
             found.append(f"({zeros}, {zeros})" if isinstance(layer, (nn.LSTM, nn.LSTMCell)) else zeros)
 
+    # every recurrent layer is watched in one call
     hook = nn.modules.module.register_module_forward_pre_hook(look)
     try:
         with torch.no_grad(), unchanged_randomness(), put_back(function):

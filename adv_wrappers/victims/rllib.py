@@ -89,6 +89,7 @@ def from_rllib(
     behind = behind if module_to_env is None else module_to_env
     if not isinstance(module, nn.Module):
         raise VictimError(f"expected an RLModule of torch, got {type(module).__name__}")
+    # spaces of the environment: those given, or of the first connector, or of the module
     own: Any = _with_plain_heads(copy.deepcopy(module))
     pieces = [*_pieces(before)]
     known = [getattr(part, "input_observation_space", None) for part in (before, *pieces[:1])]
@@ -99,6 +100,7 @@ def from_rllib(
         if space is not None
     )
     observed, acted = from_zero(observed), from_zero(acted)
+    # connectors before the module become its first layers, those behind it say how actions are scaled
     front = _front(pieces, observed)
     where = device_of(device or next((p.device for p in module.parameters()), torch.device("cpu")))
     key, kind, tanh = _output_of(own, acted)
@@ -118,6 +120,7 @@ def _taken_apart(agent: Any, module_id: str, trust: bool) -> tuple[Any, Connecto
     """The module, and the connectors before and behind it, of what :func:`from_rllib` takes."""
     if isinstance(agent, (str, Path)):
         return _read(Path(agent), module_id, trust)
+    # by the names of classes, since RLlib is not imported for it
     names = {c.__name__ for c in type(agent).__mro__}
     if "MultiRLModule" in names:
         agent = _of_several(agent, module_id)
@@ -129,6 +132,7 @@ def _taken_apart(agent: Any, module_id: str, trust: bool) -> tuple[Any, Connecto
             "expected an Algorithm or RLModule of RLlib, or the folder of a checkpoint, got "
             f"{type(agent).__name__}; from_module takes any function from observations to actions"
         )
+    # the new API stack has a learner group, and connectors in its runner
     group, runner = getattr(agent, "learner_group", None), agent.env_runner
     if group is None or not (runner is None or hasattr(runner, "_env_to_module")):
         raise VictimError("expected an Algorithm of RLlib's new API stack, got one of the old one")
@@ -158,6 +162,7 @@ def _read(folder: Path, module_id: str, trust: bool) -> tuple[Any, Connectors, C
     if whole and not (inner / module_id).is_dir():
         found = sorted(path.name for path in inner.iterdir() if path.is_dir())
         raise VictimError(f"{folder}: no module {module_id!r:.80}; there is {', '.join(found) or 'none'}")
+    # the module alone, or a whole algorithm with its connectors
     try:
         if not whole:
             return _rllib("core.rl_module.rl_module").RLModule.from_checkpoint(folder), None, None
@@ -266,6 +271,7 @@ def _front(pieces: Sequence[Any], space: spaces.Space[object]) -> Front:
             raise _refused(piece, " of several agents")
         if frames:  # RLlib hands the stack to the module, and what follows changes the newest frame too late
             raise _refused(piece, " behind a frame stack")
+        # the connectors that are known, each as layers for what reaches it
         if name == "MeanStdFilter":
             layer = _filter(piece, space)
             unit = None if layers else layer.std.clone()  # of what comes from the environment
@@ -409,6 +415,7 @@ def _output_of(module: Any, space: spaces.Space[object]) -> tuple[str, OutputKin
     dqn = "DefaultDQNRLModule" in {c.__name__ for c in type(module).__mro__}
     if dqn and type(module)._forward_inference.__module__.startswith("ray.rllib."):  # which takes the largest
         return "qf_preds", "q", None
+    # any other module names the distribution that it acts by
     distribution = module.get_inference_action_dist_cls()
     # that of MultiDiscrete is a class made for its sizes, around RLlib's own
     found = {c.__name__ for c in [*distribution.__mro__, *getattr(distribution, "__bases__", ())]}
@@ -445,6 +452,7 @@ def _scaling(behind: Connectors | None, space: spaces.Space[object], tanh: bool 
     scales, clips = (True, False) if behind is None else (False, False)
     if pieces:
         scales, clips = bool(pieces[0].normalize_actions), bool(pieces[0].clip_actions)
+    # only floats are scaled
     if not isinstance(space, spaces.Box):
         return ""
     if np.dtype(space.dtype).kind != "f":

@@ -69,6 +69,7 @@ def load_checkpoint(
     scalars = [np._core.multiarray.scalar, np.dtype, type(np.dtype("f4")), type(np.dtype("f8"))]  # type: ignore[attr-defined]
     with torch.serialization.safe_globals(scalars):  # rl_games keeps its best reward as one
         found = stored_tensors(read_bytes(path, max_bytes), str(path), max_bytes)
+    # the network by the names and shapes of its weights, and what these do not tell by the configuration
     said = _configuration(path)
     with decoding(f"{path} as a checkpoint of {library}"):
         weights, normalize = (_of_rsl_rl if library == "rsl_rl" else _of_rl_games)(found)
@@ -95,6 +96,7 @@ def load_checkpoint(
 
 def _of_rsl_rl(found: Mapping[str, Any]) -> tuple[Weights, Normalize | None]:
     """The weights of an actor by common names, and its normaliser: of 4.x and 5.x, of 3.x, of 2.x."""
+    # what each release calls the same weights
     if "actor_state_dict" in found:
         names = {"mlp.": "actor.", "rnn.rnn.": "lstm.", "obs_normalizer.": "normalizer.", "distribution.": ""}
         weights = _renamed(found["actor_state_dict"], names)
@@ -102,6 +104,7 @@ def _of_rsl_rl(found: Mapping[str, Any]) -> tuple[Weights, Normalize | None]:
         names = {"actor.": "actor.", "memory_a.rnn.": "lstm.", "actor_obs_normalizer.": "normalizer.", "std": "std"}
         weights = _renamed(found["model_state_dict"], names | {"log_std": "log_std"})
     weights |= {f"normalizer.{name}": value for name, value in found.get("obs_norm_state_dict", {}).items()}
+    # a standard deviation is kept as itself or as its logarithm
     if (std := weights.get("std", weights.get("std_param"))) is not None:
         weights["log_std"] = std.log()
     elif "log_std_param" in weights:
@@ -142,6 +145,7 @@ def _network(weights: Weights, normalize: Normalize | None, between: type[nn.Mod
             "expected a Gaussian with one standard deviation for each action: for other distributions export the "
             "policy as ONNX or TorchScript"
         )
+    # the linear layers in their order, with the activation between them
     places = sorted({int(name.split(".")[1]) for name in weights if name.startswith("actor.")})
     names = [*(f"actor.{place}." for place in places), *(["mu."] if "mu.weight" in weights else [])]
     first, *others = [_linear(weights, name) for name in names]

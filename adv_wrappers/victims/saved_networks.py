@@ -279,13 +279,17 @@ class DenoisingNetwork(nn.Module):
             draws: standard normal noise of a diffusion model, ``[D, L - 1, n]``: the mean of D reconstructions is
                 returned. None for reverse steps without noise.
         """
+        # a denoiser without levels takes off what it believes to be noise, in one step
         condition = self.condition(past)
         if self.levels is None:
             return obs - self.unit * self.noise(obs, condition).clamp(-1, 1)
+        # several copies of each observation are denoised side by side, each by draws of its own
         copies = 1 if draws is None else len(draws)
         x = obs.repeat_interleave(copies, 0)
         if condition is not None:
             condition = condition.repeat_interleave(copies, 0)
+        # a reverse step: the clean state that is predicted at this level, and what is left of the noise at the next
+        # lower one
         for i in reversed(range(len(self.levels))):
             level = torch.full((len(x),), i, device=x.device)
             clean = x - self.levels[i] * self.unit * self.noise(x, condition, level)

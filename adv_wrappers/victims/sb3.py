@@ -88,9 +88,11 @@ def from_sb3(
         left = getattr(model_or_policy, "_last_original_obs", None) is not None
         if vec_normalize is None and left and not off_policy:
             _warn_of_missing("this model", 3)
+    # the networks of the policy, behind its normaliser
     networks = networks_of(policy)
     statistics, raw = statistics_of(vec_normalize or None, policy.observation_space)
     nets = networks(policy, statistics, live)
+    # spaces of the environment, and a dtype in which its observations keep their digits
     observed, acted = from_zero(observation_space or raw), from_zero(action_space or policy.action_space)
     precise = not live and any(dtype_to_normalize(mean, std) == torch.float64 for mean, std, _ in statistics.values())
     dtype = torch.float64 if precise else torch.float32
@@ -109,6 +111,7 @@ def from_sb3(
     else:  # together, so that what they share stays shared; and not the policy, whose optimizer would come along
         nets = copy.deepcopy(nets)
     victim.take(nets, live)
+    # an attacker's unit: the normaliser's divisor, and 255 for images that the policy divides itself
     leaves = policy.observation_space.spaces if isinstance(observed, spaces.Dict) else {None: policy.observation_space}
     units = {key: unit for key, (_, unit, _) in statistics.items()}
     for key, leaf in leaves.items():
@@ -152,6 +155,7 @@ def load_sb3(
     """
     path = Path(path)
     contents = read_zip(path, trust, max_bytes)
+    # statistics: those given, or those of a file beside the zip
     if isinstance(vec_normalize, (str, Path)):
         vec_normalize, stats = None, vec_normalize if stats is None else stats
     beside = statistics_beside(path) if vec_normalize is None and stats is None else None
@@ -159,6 +163,7 @@ def load_sb3(
     normalizer = _normalizer(vec_normalize, stats, trust, max_bytes)
     if normalizer is None and contents.normalised:
         _warn_of_missing(str(path), 4, f" (looked for {path.stem}_vecnormalize.pkl, vecnormalize.pkl and the like)")
+    # without running anything from the file; with trust also what can only be unpickled
     try:
         if contents.unread is not None:
             raise contents.unread
@@ -179,6 +184,7 @@ def load_sb3(
             stacklevel=3,
         )
         victim = made(vec_normalize=None)
+    # how it learned, for a training that goes on from here
     name = contents.algorithm.replace("RecurrentPPO", "recurrent-ppo").lower()
     rewards = {} if normalizer or contents.normalised else {"rewards": "raw"}  # else perhaps normalised, too
     victim.learned = {"algorithm": name, "settings": {"gamma": contents.gamma}, **rewards}
@@ -269,6 +275,7 @@ def _unpickle(contents: Contents, path: Path, device: torch.device | str, why: A
 
 def _rebuild(contents: Contents, where: str) -> Any:
     """A policy of SB3's own class around the file's weights: it takes no memory before they are known to fit."""
+    # SB3's own classes by the names that the file's text has
     module, name = contents.policy
     layers = _sb3("stable_baselines3.common.torch_layers")
     arguments = dict(contents.arguments)
@@ -279,6 +286,7 @@ def _rebuild(contents: Contents, where: str) -> Any:
     kind = getattr(_sb3(module), name)
     about = f"those of {name} with {contents.arguments!s:.300}"
     try:
+        # on the device meta there is no memory, so sizes from the file cost nothing until its weights are known to fit
         with torch.random.fork_rng(devices=[]), torch.device("meta"), _Weightless():
             policy = kind(**contents.known_spaces, **arguments)
         expected = policy.state_dict()

@@ -68,6 +68,7 @@ def statistics_of(normalizer: Any, space: spaces.Space[object]) -> tuple[Statist
     statistics: Statistics = {}
     for key, rms in found.items():
         leaf = space if key is None else space.spaces.get(key) if isinstance(space, spaces.Dict) else None
+        # statistics of one frame count for every frame of a stack
         times = None if leaf is None else _repeats(rms.mean.shape, leaf.shape or ())
         if times is None:
             raise VictimError(
@@ -145,6 +146,7 @@ def off_policy_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNe
     heads: list[nn.Module] = [nn.Sequential(*_layers_of(head, live)) for head in critic.q_networks]
     kind = QuantileMeanCritic if hasattr(critic, "quantiles_total") else MinimumCritic
     q = kind(valued, heads, *map(torch.as_tensor, (policy.action_space.low, policy.action_space.high)))
+    # TD3 and DDPG have a mean alone; the others a Gaussian before its tanh
     if not hasattr(actor, "latent_pi"):
         return VictimNetworks(nn.Sequential(*seen, *actor.mu), "mean", critic=q, squash="scale")
     if getattr(actor, "use_sde", False):
@@ -182,6 +184,7 @@ def ars_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNetworks:
 
 def actor_critic_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNetworks:
     """PPO, A2C, TRPO and RecurrentPPO."""
+    # what turns the features into parameters of the distribution
     tail: list[nn.Module] = [policy.action_net]
     kind = type(policy.action_dist).__name__
     if kind == "DiagGaussianDistribution":
@@ -192,6 +195,7 @@ def actor_critic_nets(policy: Any, statistics: Statistics, live: bool) -> Victim
         tail.append(TwoLogits())
     elif kind not in ("CategoricalDistribution", "MultiCategoricalDistribution"):
         raise VictimError(f"no victim for a policy with {kind}: use from_module with a function of your own")
+    # policy and value, each behind its features
     mlp = policy.mlp_extractor
     plain = _is(mlp, "MlpExtractor")
     pi = nn.Sequential(*(mlp.policy_net if plain else [MethodModule(mlp, "forward_actor")]), *tail)
@@ -203,6 +207,7 @@ def actor_critic_nets(policy: Any, statistics: Statistics, live: bool) -> Victim
     squash = "tanh" if policy.squash_output else "clip"
     if not hasattr(policy, "lstm_actor"):
         return VictimNetworks(nn.Sequential(*seen, *pi), output, nn.Sequential(*valued, *vf), squash=squash)
+    # RecurrentPPO: an LSTM behind the features, and one of the value's own, a shared one, or none
     lstm, own = policy.lstm_actor, policy.lstm_critic
     if not is_plain(lstm):
         raise VictimError("no victim for a bidirectional or projected LSTM, or one without biases")
@@ -241,6 +246,7 @@ def networks_of(policy: Any) -> Makes:
             "expected a model or policy of DQN, QR-DQN, PPO, A2C, TRPO, SAC, TD3, DDPG, TQC, CrossQ, ARS or "
             f"RecurrentPPO, got {type(policy).__name__}; from_module takes any function from observations to actions"
         )
+    # the methods that these networks stand for have to be the library's own
     makes, used = FAMILIES[family]
     for name in used:
         if getattr(type(policy), name).__module__.split(".")[0] not in own:

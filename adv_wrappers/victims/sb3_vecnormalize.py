@@ -59,6 +59,7 @@ def read_statistics(path: str | Path, *, trust: bool = False, max_bytes: int | N
         CardError: for a file that is missing, too large, damaged or holds no statistics.
         TrustError: for a pickle of anything else than SB3's, Gymnasium's and NumPy's objects, without ``trust``.
     """
+    # plain numbers in JSON or NumPy's format, or SB3's pickle
     path = Path(path)
     if path.suffix == ".json":
         stated = read_json(path, max_bytes)
@@ -206,6 +207,7 @@ def _number(found: Any) -> np.ndarray:
         return np.asarray(found, np.float64)
     if not isinstance(found, _Inert):
         raise CardError(f"expected numbers, got {type(found).__name__}")
+    # the ways in which NumPy pickles an array or a scalar, told by the function that would make it
     function = found.origin[1]
     if function == "scalar":  # (dtype, bytes)
         dtype, raw = found.args
@@ -220,6 +222,7 @@ def _number(found: Any) -> np.ndarray:
         raise CardError(f"expected numbers, got {_name(found)}")
     if isinstance(raw, _Inert) and raw.origin == ("_codecs", "encode"):  # protocol 2: bytes as text
         raw = raw.args[0].encode("latin1")
+    # the dtype with its byte order, and the bytes as numbers of it
     number = np.dtype(str(dtype.args[0])).newbyteorder(dtype.state[1] if dtype.state else "=")
     if number.kind not in "fiu":
         raise CardError(f"expected numbers, got an array of {number}")

@@ -120,6 +120,7 @@ def _contents(
     # buffer leave it always
     normalised = algorithm in _ON_POLICY and data.get("_last_original_obs") is not None
     found = Contents(algorithm, (module, name), weights, normalised, {}, {}, finite_float(data.get("gamma")))
+    # spaces and arguments; what only a pickle says is left to a reader with trust
     try:
         for what in ("observation_space", "action_space"):
             found.known_spaces[what] = _space(data.get(what), path, what.partition("_")[0], most_numbers(max_bytes))
@@ -193,6 +194,7 @@ def _arguments(data: dict[str, Any], weights: dict[str, Tensor], path: Path, alg
     """Constructor arguments from ``policy_kwargs``, the rest from the weights."""
     kwargs = _kwargs(data)
     out: dict[str, Any] = {"use_sde": True} if data.get("use_sde") or kwargs.get("use_sde") in (True, "True") else {}
+    # what is known is picked from lists, what changes nothing is skipped, and anything else needs the pickle
     for key, value in kwargs.items():
         if key in ("activation_fn", "features_extractor_class"):
             name = str(value).removeprefix("<class '").removesuffix("'>").split(".")
@@ -218,6 +220,7 @@ def _arguments(data: dict[str, Any], weights: dict[str, Tensor], path: Path, alg
             if f"action_net.{part}" in weights:
                 weights[f"action_net.0.{part}"] = weights.pop(f"action_net.{part}")
         return out | {"with_bias": "action_net.0.bias" in weights}
+    # the extractor that SB3 takes by default, by what its weights are called
     if "features_extractor_class" not in out:
         cnn, several = (any(f"features_extractor.{part}." in k for k in weights) for part in ("cnn", "extractors"))
         space = data.get("observation_space")
@@ -290,6 +293,7 @@ def _dict(text: str, most: int) -> spaces.Dict:
     leaves: dict[str, spaces.Space[object]] = {}
     if re.sub(r"OrderedDict|[\[\](){}, ]", "", _LEAF.sub("", text)):
         raise ValueError(f"cannot read {text!r:.60}")
+    # leaf by leaf, each within what is left of the limit
     for key, kind, told in _LEAF.findall(text):
         first = told.split(", start=")[0]  # which SB3 ignores
         if kind == "Box":

@@ -103,6 +103,7 @@ class Smoothed(VictimAround):
         if self.vote > 1 and isinstance(victim.action_space, spaces.Box):
             raise VictimError(f"a majority is one of discrete actions, this victim acts in {victim.action_space}")
         self.q_range = None if q_range is None else checked_q_range(victim, q_range)
+        # noise is added to numbers: every Box of the observation
         space = victim.observation_space
         self._shapes = [leaf.shape for leaf in _boxes(space)]
         if not self._shapes:

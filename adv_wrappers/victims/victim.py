@@ -107,6 +107,7 @@ class Victim:
         scale: Tensor | None = None,
         family: DistributionFamily | None = None,
     ) -> None:
+        # kind, dtype and spaces have to go together
         if family is None:
             check_choice("kind", kind, ("q", "logits", "mean", "gaussian"), error=VictimError)
         check_choice("select", select, ("mode", "sample"), error=VictimError)

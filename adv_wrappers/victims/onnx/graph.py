@@ -58,6 +58,7 @@ class OnnxGraph(nn.Module):
 
     def forward(self, obs: Any, state: Mapping[str, Tensor] | None = None) -> Any:
         """The outputs ``[B, K]`` for observations ``[B, *S]``; with a state also the next one."""
+        # the inputs of the graph by name, in its own form
         values = dict[str | int, Any]()
         for port in self.observed:
             x = obs if port.key == WHOLE else obs[port.key]
@@ -66,12 +67,14 @@ class OnnxGraph(nn.Module):
             x = (state or {})[port.name]
             x = x == 0 if port.name.lower() in FIRST else x
             values[port.name] = taken(x.to(self.unit.dtype), port)
+        # its calls in their order, then the outputs among all the values
         for call in self.calls:
             call.run(values, self._constant)
         found = [self._constant(str(each.name)) if each.constant else values[each.name] for each in self.outputs]
         out = found[0] if len(found) == 1 else tuple(found)
         if state is None:
             return out
+        # the next state: an output of the graph, or one step more
         new = {
             port.name: values[self.later[port.name].name] if port.next else state[port.name] + 1 for port in self.states
         }
@@ -99,6 +102,7 @@ def torch_graph(net: OnnxNet, obs: Any, state: Any, dtype: torch.dtype, choices:
         from onnx import inliner
     except ImportError as error:
         raise UnknownOperation("the package onnx, which reads its graph, is not installed") from error
+    # the graph without functions, and with one row wherever rows are counted
     data, beside, path = net.arguments[:3]
     try:
         model = inliner.inline_local_functions(onnx.load_model_from_string(data))
@@ -129,6 +133,7 @@ def torch_graph(net: OnnxNet, obs: Any, state: Any, dtype: torch.dtype, choices:
     except Exception as error:  # of a graph that takes no single rows, or ONNX Runtime's own
         raise UnknownOperation(f"it does not run with one row: {error!s:.200}") from error
 
+    # node by node as calls of torch, each compared with the known values
     opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
     builder = Builder(known, dtype, opset, OPERATIONS)
     for port, feed in zip(ports.values(), feeds, strict=True):

@@ -149,6 +149,7 @@ class Builder:
         """The calls of one node."""
         from onnx import AttributeProto, helper
 
+        # what does not depend on the input is a constant, whose value is known already
         kind = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
         depends = node.op_type not in ("Shape", "Size") and any(each in self.values for each in node.input)
         inner = any(each.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for each in node.attribute)
@@ -157,6 +158,7 @@ class Builder:
         if not depends:
             return
         try:
+            # the node with its inputs and outputs as ONNX Runtime computed them
             one, nothing = self.known[0], np.zeros(0)
             op = Operator(
                 kind,
@@ -166,6 +168,7 @@ class Builder:
                 {each.name: _setting(helper.get_attribute_value(each)) for each in node.attribute},
                 self.opset,
             )
+            # its results by torch, which have to be the same numbers
             made = self.operations[kind](self, op)
             for name, value in zip(node.output, made if isinstance(made, list) else [made], strict=False):
                 if name:
@@ -303,6 +306,7 @@ class Builder:
             # rows of all sizes, so that an epsilon shows
             x = torch.randn(64, *sizes, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
             x *= torch.logspace(-3, 1, 64, dtype=torch.float64).view(-1, *[1] * len(sizes))
+            # what the calls between compute for it, against every activation and a layer normalisation of their epsilon
             values, calls = {first.name: x}, [self.calls[i] for i in sorted(between)]
             for call in calls:
                 call.run(values, self.constants.__getitem__)

@@ -263,6 +263,7 @@ def _windows(b: Builder, op: Operator, kernel: Sequence[int], outside: float) ->
     sizes, count = op.sizes, len(op.sizes) - 2
     if sizes[0] != 1:
         raise UnknownOperation(f"{op.kind} takes several pictures a row")
+    # padding as written, or such that there are as many windows as the output has places
     stride, dilation = (list(op.settings.get(name) or [1] * count) for name in ("strides", "dilations"))
     pads = list(op.settings.get("pads") or [0] * (2 * count))
     if (auto := op.settings.get("auto_pad", "NOTSET")) in ("SAME_UPPER", "SAME_LOWER"):
@@ -270,6 +271,7 @@ def _windows(b: Builder, op: Operator, kernel: Sequence[int], outside: float) ->
         around = [max((m - 1) * s + (k - 1) * d + 1 - n, 0) for n, m, k, s, d in moves]
         less, more = [n // 2 for n in around], [n - n // 2 for n in around]
         pads = less + more if auto == "SAME_UPPER" else more + less
+    # torch pads both sides alike: anything else is padded beforehand
     x = op.x
     before, behind = pads[:count], pads[count:]
     if before != behind or any(2 * p > k for p, k in zip(before, kernel, strict=True) if outside):
@@ -330,11 +332,13 @@ def _recurrent(b: Builder, op: Operator) -> list[GraphValue]:
         raise UnknownOperation(f"{op.kind} with {said or 'another direction, layout or peepholes'} is not known")
     if op.kind == "GRU" and not op.settings.get("linear_before_reset"):
         raise UnknownOperation("GRU with a reset before its linear layer is not known")
+    # ONNX has the gates in another order than torch
     (weight,), (inner,) = op.constant(1), op.constant(2)
     bias = op.constant(3, default=np.zeros((1, 2 * len(weight))))[0].reshape(2, -1)
     gates = [np.concatenate([np.split(each, len(_GATES[op.kind]))[i] for i in _GATES[op.kind]])
              for each in (weight, inner, *bias)]  # fmt: skip
     x, hidden = b.shaped(op.x, (steps, width)), inner.shape[1]
+    # first states: values of the graph, constants, or zeros
     states = []
     for place in (5, 6)[: 2 if op.kind == "LSTM" else 1]:
         given = op.inputs[place] if place < len(op.inputs) else None

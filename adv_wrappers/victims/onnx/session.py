@@ -153,6 +153,7 @@ class OnnxNet(nn.Module):
             digest.update(name.encode() + hashlib.sha256(content).digest())
         self.register_buffer("file_sha256", torch.tensor(list(digest.digest()), dtype=torch.uint8))
         self.session = open_session(data, beside, path)
+        # what the graph takes and returns, in parts of the observation and hidden states
         given = [GraphInput.of(one) for one in self.session.get_inputs()]
         returned = [GraphInput.of(one) for one in self.session.get_outputs()]
         names = [one.name for one in returned]
@@ -164,6 +165,7 @@ class OnnxNet(nn.Module):
         self.states = _states(rest, given, returned, output, outputs, self.observed[0], path)
         if any(each.axis is None for each in self.states):
             self.rows = 1
+        # an output that is the next state is no answer of the policy
         later = {each.next for each in self.states}
         self.outputs = [output] if output else [name for name in names if name not in later][:outputs]
 
@@ -205,11 +207,13 @@ class OnnxNet(nn.Module):
         """Outputs and next states of at most ``size`` rows: the last one fills up a batch of a fixed size."""
         rows = len(feeds[0])
         padded = [np.concatenate([x, np.repeat(x[-1:], size - rows, 0)]) if rows < size else x for x in feeds]
+        # outputs first, then the next states
         named = self.named(padded)
         later = [each for each in self.states if each.next]
         answers = [
             np.asarray(each) for each in self.session.run([*self.outputs, *(each.next for each in later)], named)
         ]
+        # rows to the front again, without those that filled the batch
         split = len(self.outputs)
         one = self.observed[0].axis is None
         found = [each[None] if one else each for each in answers[:split]]
@@ -253,6 +257,7 @@ def _observed(
         ]
         if len(fitting) == 1 and (WHOLE not in shapes or not found):
             found[one.name] = fitting[0]
+    # nothing fits: the message says what was expected, and the likely mistake
     if not found:
         names, takes = ", ".join(one.name for one in given), "; ".join(map(str, given)) or "nothing"
         has = sum(map(math.prod, shapes.values()))
@@ -290,6 +295,7 @@ def _states(
     named = [one for one in rest if one.name.lower() not in _STEP + FIRST]
     # where names do not tell, the first outputs are the policy's
     own = {output} if output else {one.name for one in returned[:outputs]}
+    # each state's next value: first an output of the same name, then any of the same type and sizes
     found = dict[str, GraphInput]()
     for tell in (True, False):
         for one in [one for one in named if one.name not in found]:
@@ -308,6 +314,7 @@ def _states(
             ]
             if alike:
                 found[one.name] = replace(one, next=alike[0].name)
+    # a state without a next value can only be one that counts steps
     states = []
     for one in rest:
         if one.name not in found and one in named:
@@ -325,6 +332,7 @@ def _placed(one: GraphInput, seen: GraphInput, path: str) -> GraphInput:
     """A hidden state with the axis of its rows, and the shape of one row's."""
     rows = None if seen.axis is None else seen.sizes[0]
     axis = None
+    # rows lie along an axis of as many, in a graph for a batch of one size, else along one of open size
     if isinstance(rows, int) and rows > 1:
         axis = next((i for i in (1, 0) if i < len(one.sizes) and one.sizes[i] == rows), None)
     elif rows is None or not isinstance(rows, int):
@@ -388,6 +396,7 @@ def open_session(data: bytes, beside: Mapping[str, bytes], path: str) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what goes wrong is an error of its own
+    # weights in files of their own, copied to where nothing else is
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         for name, content in beside.items():
             place = Path(folder, *PurePosixPath(name.replace("\\", "/")).parts)

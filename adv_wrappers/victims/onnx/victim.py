@@ -73,6 +73,7 @@ def from_onnx(
 
     >>> from_onnx("policy.onnx", env.observation_space, env.action_space, "logits")  # doctest: +SKIP
     """
+    # the session, which every row of the victim can be asked by
     data = read_bytes(path, check_max_bytes(max_bytes))
     beside = files_beside(data, Path(path), max_bytes)
     outputs = 2 if kind == "gaussian" and output is None else 1
@@ -80,6 +81,8 @@ def from_onnx(
     start = OnnxStart(net.states) if net.states else None
     if dtype is None:
         dtype = torch.float64 if any(each.dtype in WIDE for each in net.observed) else torch.float32
+    # torch computes the graph where it can, and ONNX Runtime where it cannot or where the graph chooses the action
+    # itself
     function: Any = net
     if kind == "action" and not isinstance(action_space, spaces.Box):
         missing = "it returns the action that it chooses"
@@ -111,6 +114,7 @@ def _in_torch(
     """The graph as a module of torch, or as it is with the reason."""
     leaves = _leaves(space)
     choices = [key for key, leaf in leaves.items() if not isinstance(leaf, spaces.Box)]
+    # as many random observations to compare both at as memory allows, from 16 to 1000
     rows = random_rows(space, torch.device("cpu"), dtype)
     numbers = sum(math.prod(leaf.shape or ()) for leaf in leaves.values())
     count = min(max(_MOST // max(numbers, 1), 16), 1000)
