@@ -208,11 +208,13 @@ def _colour(images: Tensor, quality: int, factors: tuple[int, int], order: str) 
     # Columns are repeated before the average and rows after it, save the one that makes their number even.
     rgb = _padded(images.permute(3, 0, 1, 2).to(torch.float64), down, BLOCK * across)
     ycc = torch.addmm(add_ycc, to_ycc, rgb.reshape(3, -1)).floor_().view(rgb.shape)
+    # brightness block by block; the two differences are averaged before, and spread over their pixels after
     luma = through_dct(_padded(ycc[:1], BLOCK, BLOCK), quality)[0, :, :height, :width]
     chroma = _averaged(ycc[1:], factors)
     rows, columns = chroma.shape[2], -(-width // across)
     chroma = through_dct(_padded(chroma, BLOCK, BLOCK), quality, chroma=True)[:, :, :rows, :columns]
     chroma = _spread(chroma, factors)[:, :, :height, :width]
+    # back to colours, in whole numbers as libjpeg has them
     rgb = torch.addmm(add_rgb, to_rgb, chroma.reshape(2, -1)).floor_().view(3, n, height, width)
     rgb = rgb.add_(luma).clamp_(0, 255).permute(1, 2, 3, 0)
     return rgb.flip(-1) if order == "BGR" else rgb
@@ -294,6 +296,7 @@ def _coded(x: Any, layout: str, limits: Limits, quality: int, subsampling: str, 
         levels = ((x.to(exact) - low) / (high - low) * 255).round_().clamp_(0, 255).to(torch.uint8)
         y = _coded(levels, layout, limits, quality, subsampling, order)
         return (y.to(exact) / 255 * (high - low) + low).to(x.dtype).clamp_(low, high)
+    # OpenCV on the host, Triton's kernels where they run, and else torch: all the same to the bit
     coder = _coder(quality, subsampling, order)
     y = by_arrays(lambda host: each(host, layout, coder, coloured=True), x)
     if y is not None:

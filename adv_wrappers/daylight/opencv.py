@@ -79,6 +79,7 @@ def each(
     out = np.empty(x.shape, np.uint8)
     if order == "as they are":
         _one_by_one(x.reshape(-1, *shape), out.reshape(-1, *shape), call, by_fours)
+    # colours behind the pixels for the call, and in front again
     elif order == "colours first":
         whole = np.empty((2, *shape), np.uint8)
         source, places = x.reshape(-1, 3, *shape[:2]), out.reshape(-1, 3, *shape[:2])
@@ -88,6 +89,7 @@ def each(
     else:
         frames = np.empty((2, x.shape[-1], *shape), np.uint8)
         source, places = x.reshape(-1, *shape, x.shape[-1]), out.reshape(-1, *shape, x.shape[-1])
+        # frames one by one, or four at once
         planes, spare = list(frames[0]), list(frames[1])
         for i in range(len(source)):
             _separate(source[i], planes)

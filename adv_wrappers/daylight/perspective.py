@@ -71,11 +71,13 @@ def inverse_of(corners: Corners, height: int, width: int) -> tuple[float, ...]:
     """
     if not any(map(any, corners)):
         return 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0
+    # the four corners before and after, in single precision as OpenCV has them
     right, bottom = float(width - 1), float(height - 1)
     source = ((0.0, 0.0), (right, 0.0), (right, bottom), (0.0, bottom))
     target = tuple(
         (float(np.float32(x + dx)), float(np.float32(y + dy))) for (x, y), (dx, dy) in zip(source, corners, strict=True)
     )
+    # convex: the way around the corners turns to the same side at each
     turns = [
         (b[0] - a[0]) * (c[1] - b[1]) - (b[1] - a[1]) * (c[0] - b[0])
         for a, b, c in zip(target, target[1:] + target[:1], target[2:] + target[:2], strict=True)
@@ -105,12 +107,14 @@ def _solve(a: list[list[float]], b: list[float]) -> list[float]:
     for i in range(size):
         k = max(range(i, size), key=lambda j: abs(a[j][i]))  # the first of equals
         a[i], a[k], b[i], b[k] = a[k], a[i], b[k], b[i]
+        # the rows below lose this unknown
         scale = -1 / a[i][i]
         for j in range(i + 1, size):
             factor = a[j][i] * scale
             for k in range(i + 1, size):
                 a[j][k] += factor * a[i][k]
             b[j] += factor * b[i]
+    # the unknowns from the last to the first
     for i in reversed(range(size)):
         rest = b[i]
         for k in range(i + 1, size):
@@ -242,6 +246,7 @@ class Perspective(Warp):
         super().check(field, within)
         layout = layout_of(field.shape, self.layout)
         height, width = (field.shape[layout.index(letter)] for letter in "HW")
+        # the farthest move; random ones are convex for sure up to half the distance of a corner from the diagonal
         far = max(self.distance) if isinstance(self.distance, tuple) else self.distance
         if self.corners is not None:
             inverse_of(self.corners, height, width)

@@ -79,6 +79,7 @@ def rotate(
     if center is not None:
         column, row = center
         center = number("center", column), number("center", row)
+    # the map of the turn, which depends on the picture's size alone, and the picture seen through it
     size = size_of(x.shape[1:], layout)
     at = map_of(rotation_matrix(degrees, center or _middle(*size)), *size, interpolation)
     y: Tensor = warp(x, at, border, interpolation, dark, layout)

@@ -55,6 +55,7 @@ class Transform(NativePerturbation):
         super().__post_init__()
         if not isinstance(self.layout, (str, type(None))):
             raise ValueRangeError(f"layout is a word such as 'HWC', or None, got {self.layout!r:.80}")
+        # a number, or two that are the ends of a range, each within its own limits
         for name in self.ranged:
             value = getattr(self, name)
             if isinstance(value, list):
@@ -119,6 +120,7 @@ class Transform(NativePerturbation):
                 limits = (float(low.min()), float(high.max()))
             elif x.is_cuda and (y := self.by_row(x, layout, context)) is not None:
                 return y
+        # numbers are the same for all rows; drawn ones are applied to the rows that share them
         if (fixed := self.fixed) is not None:
             return self.change(x, layout, limits, **fixed)
         groups = self._groups(context)
@@ -198,6 +200,7 @@ def compose(x: Tensor, *steps: Transform, layout: str | None = None, limits: Lim
     for step in steps:
         if not isinstance(step, Transform):
             raise ValueRangeError(f"steps must be transforms such as Rotation(3), got {step!r}")
+    # one layout and one range of values for all of them
     steps = tuple(step.without_ranges() for step in steps)
     x, layout, single = batched(x, layout or next((step.layout for step in steps if step.layout), None))
     limits_of(x, limits)

@@ -94,11 +94,13 @@ def affine_map(matrix: Matrix, height: int, width: int, interpolation: str) -> M
     def fixed(v: Any) -> NDArray[np.int64]:
         return np.asarray(np.rint(v).clip(-(2.0**31), 2.0**31 - 1), dtype=np.int64)
 
+    # in 1/1024 of a pixel, columns and rows rounded apart, as OpenCV does
     x = fixed((b * row + c) * scale)[:, None] + fixed(a * column * scale)[None]
     y = fixed((e * row + f) * scale)[:, None] + fixed(d * column * scale)[None]
     if interpolation == "nearest":
         half = scale // 2
         return _coded(((x + half) >> _BITS) << 5, ((y + half) >> _BITS) << 5)
+    # rounded to 1/32 of a pixel
     half = scale // 64
     return _coded((x + half) >> (_BITS - 5), (y + half) >> (_BITS - 5))
 
@@ -126,6 +128,7 @@ def warp(x: Any, at: Map, border: str, interpolation: str, dark: float = 0.0, la
     if interpolation == "nearest":
         fraction, how = _NONE, cv2.INTER_NEAREST
 
+    # OpenCV on the host, a kernel where there is one, and else torch
     def by_opencv(host: HostImages) -> HostImages:
         return each(
             host, layout, lambda source, place: cv2.remap(source, whole, fraction, how, place, flag), by_fours=True
@@ -145,6 +148,7 @@ def _gather(images: Tensor, at: Map, border: str, interpolation: str, dark: floa
     """Images ``[N, H, W, K]`` seen through a map by torch: four neighbours, their weights, one sum."""
     n, height, width, channels = images.shape
     indices, weights = _taps(at, border, interpolation, images.device)
+    # uint8 in whole numbers, floats relative to the dark where the border shows it
     flat = images.reshape(n, height * width, channels)
     grid = images.dtype == torch.uint8
     kind = torch.int32 if grid else images.dtype
@@ -152,6 +156,7 @@ def _gather(images: Tensor, at: Map, border: str, interpolation: str, dark: floa
     for index, weight in zip(indices, weights, strict=True):
         value = flat[:, index].to(kind)
         total += (value if grid or border != "zero" else value - dark) * weight.to(kind)[:, None]
+    # weights sum to 2^15; whole numbers are rounded to the nearest
     if grid:
         total = total.add_(1 << 14).bitwise_right_shift_(15)
     else:

@@ -144,6 +144,7 @@ class CheckedEnv(TransparentEnv, KeepsItself):
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         """One step; what is as usual passes a few comparisons."""
+        # what is under way is noted, so that a step that never returns can be told of
         self._calls += 1
         _UNDER_WAY[id(self)] = self._stepping, self._calls
         try:
@@ -155,6 +156,7 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         if type(answer) is not tuple or len(answer) != 5:
             check_step(self.env, answer)
             answer = tuple(answer)
+        # the usual types are let through, and whatever else comes is looked at closely
         obs, reward, terminated, truncated, info = answer
         if not (
             type(obs) is np.ndarray
@@ -275,6 +277,7 @@ def check_one(made: object) -> Env:
     """
     if not isinstance(made, gym.Env):
         raise SpaceError(f"expected one gymnasium.Env, the function made {_kind(made)}")
+    # the spaces and the methods that everything here uses
     for name in ("observation_space", "action_space"):
         space = getattr(made, name, None)
         if not isinstance(space, spaces.Space):
@@ -302,6 +305,7 @@ def _kind(made: object) -> str:
         return f"one of several agents ({of}): adv_wrappers.SingleAgentEnv(function, agent, others) is one agent's side"
     if made is None:
         return "None: does it return the environment?"
+    # a function that makes one, or an environment of the older library
     if isinstance(made, type) or (callable(made) and not hasattr(made, "step")):
         return f"a function or class ({made!r:.60}): give that itself, or call it"
     if any(kind.__module__.partition(".")[0] == "gym" for kind in type(made).__mro__):
@@ -321,6 +325,7 @@ def checked_reset(env: Any, seed: Any, options: Info | None) -> tuple[Any, Info]
     try:
         answer = env.reset(seed=seed, options=options)
     except TypeError as error:
+        # the wrapper, or the environment itself, that does not take what Gymnasium gives to reset
         inside = [*_inside(env)]
         inside += [one for each in getattr(inside[-1], "envs", ()) for one in _inside(each)]
         for one in inside:  # whose it is
@@ -351,6 +356,7 @@ def check_step(env: Env, answer: Any) -> None:
             f"{of} must return five values, observation, reward, terminated, truncated and info, got {_short(answer)}: "
             f"{_STEP}{old}"
         )
+    # each value by itself
     observation, reward, terminated, truncated, info = answer
     if not _is_number(reward):
         several = math.prod(getattr(reward, "shape", None) or ()) > 1  # as environments of several objectives return
@@ -397,6 +403,7 @@ def _misfit(space: Space, value: Any, path: str) -> str | None:
         return next(filter(None, (_misfit(s, value[i], f"{path}[{i}]") for i, s in enumerate(space.spaces))), None)
     if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         return None  # nothing is stacked of a text or a graph
+    # a leaf of numbers: their kind, shape and dtype, and of a choice its value
     dtype = np.dtype(space.dtype)
     array: Any = value if isinstance(getattr(value, "dtype", None), np.dtype) else _array(value)
     if array is None or array.dtype.kind not in "biuf":

@@ -208,10 +208,12 @@ def _cartpole(physics: Any, task: Any) -> Formulas | None:
         return None
 
     def observe(sims: Simulations) -> Floats:
+        # cosine and sine of every pole, from its rotation matrix
         poles = sims.get("xmat")[:, 2:, [ZZ, XZ]].reshape(len(sims.datas), -1)
         return np.concatenate([sims.get("qpos")[:, :1], poles, sims.get("qvel")], 1)
 
     def reward(sims: Simulations, obs: Floats) -> Floats:
+        # the product of four shares: poles upright, cart in the middle, little control, slow poles
         joints = sims.model.nv - 1
         upright = (obs[:, 1 : 1 + 2 * joints : 2] + 1) / 2
         centered = (1 + tolerance(obs[:, 0], margin=2)) / 2
@@ -236,6 +238,7 @@ def _walker(physics: Any, task: Any) -> Formulas | None:
         return np.concatenate([sims.get("xpos")[:, torso, 2:], turned, sims.get("qvel")], 1)
 
     def reward(sims: Simulations, obs: Floats) -> Floats:
+        # three parts of height and one of an upright torso, and where the task asks for a speed, of that
         standing = tolerance(obs[:, 0], bounds=(_STAND_HEIGHT, float("inf")), margin=_STAND_HEIGHT / 2)
         upright = (1 + sims.get("xmat")[:, torso, ZZ]) / 2
         found: Floats = (3 * standing + upright) / 4
@@ -325,6 +328,7 @@ class DmcVectorEnv(VectorEnv[FlatVector, FlatVector, Array]):
         if formulas is None:
             self._env.close()
             raise SpaceError(f"the formulas of {id} are not known: use SyncVectorEnv([lambda: adv.dmc({id!r})] * n)")
+        # one environment of dm_control makes the resets, simulations of the same model are the rows
         self.id = id
         self.num_envs = num_envs
         self.action_repeat = action_repeat
@@ -367,6 +371,7 @@ class DmcVectorEnv(VectorEnv[FlatVector, FlatVector, Array]):
         sources = np.tile(rows, copies)
         count = len(sources)
         self._spare += self._simulations(max(count - len(self._spare), 0))
+        # a branch of this many is made once, and set to the present states every time
         branch = self._branches.get(count)
         if branch is None:
             branch = self._branches[count] = Branch(self, self._spare[:count])
@@ -438,12 +443,14 @@ class Branch:
         control = self._sims.views["ctrl"]
         for i in range(count):
             control[i][:] = actions[i]
+        # control steps of this decision: fewer in rows whose episode ends before
         left = np.minimum(self._repeat, self._limit - self.steps).astype(np.int64)
         history = []
         for k in range(int(left.max(initial=0))):
             moving = left > k
             for i in range(count) if moving.all() else np.flatnonzero(moving).tolist():
                 self._advance(self.datas[i])
+            # observations and rewards of all rows at once; those that stand still keep theirs
             obs = self._formulas.observe(self._sims)
             rewards = self._formulas.reward(self._sims, obs)
             total += np.where(moving, rewards, 0.0)
@@ -453,6 +460,7 @@ class Branch:
         self.steps += left
         if not np.isfinite(self.obs).all():
             raise ValueRangeError(f"the simulation of {np.flatnonzero(~np.isfinite(self.obs).all(1))} is not finite")
+        # every row gets what it saw after each of its own control steps
         if seen is not None:
             whole = np.stack(history, 1) if history else np.zeros((count, 0, self.obs.shape[1]), np.float32)
             for i in np.flatnonzero(left).tolist():

@@ -147,10 +147,12 @@ class Environment:
         sees = None if victim is None else victim.observation_space
         if callable(self.env):
             return replace(self, kwargs=dict(self.kwargs or {}), seen=sees)
+        # keyword arguments: those given, or else those that the card says this id was trained with
         known = environment_of(victim.card) if self.kwargs is None and victim is not None and victim.card else None
         kwargs = dict(self.kwargs or {})
         if known is not None and known[0] == self.env:  # of the id that the user named
             kwargs = dict(Environment.of_file("", known[1], "the card").kwargs or {})
+        # the preprocessing that makes what the victim sees out of what the environment shows
         seen = _IMAGES if sees is None else sees
         preprocessing: Literal["atari", "dmc"] | None = None
         if self.make is None and isinstance(seen, spaces.Box):
@@ -176,6 +178,7 @@ class Environment:
         kwargs = dict(self.kwargs or {})
         function: MakeEnv | None
         given: tuple[str, ...] = ()
+        # an id: by our own preprocessing, by Gymnasium, or by the function that was given
         if isinstance(self.env, str):
             if self.preprocessing == "atari":
                 return atari(self.env, **kwargs)
@@ -285,6 +288,7 @@ def json_value(value: object) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
+    # large arrays by their hash
     if isinstance(value, np.ndarray):
         few = value.size <= _SHOWN and value.dtype != object
         numbers = {"values": value.tolist()} if few else {"sha256": hashlib.sha256(value.tobytes()).hexdigest()}

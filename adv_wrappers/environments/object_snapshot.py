@@ -391,6 +391,7 @@ _WAYS: list[tuple[type, _Keep]] = [
 
 def _keep_of(kind: type) -> _Keep | None:
     """How objects of a class are kept; None for those that are shared."""
+    # simulators by their own means
     if kind.__name__ == "MjData" and kind.__module__.startswith("mujoco."):
         return _mujoco
     if kind.__name__ == "ALEInterface" and kind.__module__.startswith("ale_py"):
@@ -399,6 +400,7 @@ def _keep_of(kind: type) -> _Keep | None:
         return _by_itself
     if hasattr(kind, "thisown"):  # of SWIG, as Box2D's are
         return _outside
+    # kinds that can only be refused, and those that nothing in an episode changes
     modules = [f"{getattr(base, '__module__', '')}." for base in kind.__mro__]  # types of SWIG have none
     if "itertools." in modules:
         return _iterator
@@ -406,6 +408,7 @@ def _keep_of(kind: type) -> _Keep | None:
         return _refused
     if issubclass(kind, _SHARED) or any(module.startswith(_SHARED_MODULES) for module in modules):
         return None
+    # containers, arrays and generators, with attributes of their own where they have some
     for base, keep in _WAYS:
         if issubclass(kind, base):
             if kind.__dictoffset__ == 0:
@@ -414,6 +417,7 @@ def _keep_of(kind: type) -> _Keep | None:
     plain = all(base.__flags__ & (1 << 9) and base.__name__ != "pybind11_object" for base in kind.__mro__[:-1])
     if not plain:  # a part of it is written in C: attributes are not all of its state
         return _copied
+    # plain classes of Python: all of their state is in slots and attributes
     slots = [base.__dict__.get("__slots__") for base in kind.__mro__[:-1]]
     if any(slots):
         return _slots

@@ -125,6 +125,7 @@ class MujocoParameters(PhysicalParameters):
 
     def __init__(self, owner: Any) -> None:
         self._owner, model = owner, _pointer(owner.model)
+        # the parts of the model that a parameter would change something of
         bodies = [i for i in range(model.nbody) if model.body_mass[i] > 0]
         damped = [i for i in range(model.njnt) if _damping(model, i).any()]
         driven = {int(model.actuator_trnid[i, 0]) for i in range(model.nu) if model.actuator_trntype[i] in _AT_JOINT}
@@ -133,6 +134,7 @@ class MujocoParameters(PhysicalParameters):
         self._bodies, self._joints = np.array(bodies, np.intp), np.array(damped, np.intp)
         self._moved, self._limited = model.jnt_dofadr[moved].astype(np.intp), np.array(limited, np.intp)
         self._windy = bool(model.opt.density > 0 or model.opt.viscosity > 0)
+        # the parameters in groups: the names of their parts, and lowest, highest and nominal value, and size
         of_bodies = [_name(model.body(i), "body") for i in bodies]
         of_joints = [_name(model.joint(i), "joint") for i in range(model.njnt)]
         actuators = [_name(model.actuator(i), "actuator") for i in range(model.nu)]
@@ -150,6 +152,7 @@ class MujocoParameters(PhysicalParameters):
             ("wind", None if self._windy else (), (-MOST_WIND, MOST_WIND, 0.0, 3)),
             ("force", of_bodies, (-MOST_FORCE, MOST_FORCE, 0.0, 3)),  # the last, which are no part of the model
         ]
+        # where each group stands in a vector of all parameters
         parameters = list[Parameter]()
         self._parts = dict[str, slice]()
         start = 0
@@ -157,6 +160,7 @@ class MujocoParameters(PhysicalParameters):
             found = [group] if parts is None else [f"{group}.{part}" for part in parts]
             parameters += [Parameter(name, *about) for name in found]
             self._parts[group] = slice(start, start := start + len(found) * about[-1])
+        # the model's own values, which factors multiply and which are restored
         self._own: dict[str, Array] = {name: getattr(model, name).copy() for name in _WRITTEN}
         self.mass, self.servos = float(model.body_mass.sum()), bool(model.actuator_biasprm.any())
         self._gravity: Floats = model.opt.gravity.copy()
@@ -168,6 +172,7 @@ class MujocoParameters(PhysicalParameters):
         model = _pointer(self._owner.model)
         own = self._own
         part = self._parts
+        # forces on bodies belong to the data; all others change the model
         if changed[part["force"]].any():
             _pointer(self._owner.data).xfrc_applied[self._bodies, :3] = values[part["force"]].reshape(-1, 3)
         if not changed[: part["force"].start].any():
@@ -177,6 +182,7 @@ class MujocoParameters(PhysicalParameters):
             dofs = _dofs(model, joint)
             model.dof_damping[dofs] = own["dof_damping"][dofs] * factor
         model.dof_frictionloss[self._moved] = own["dof_frictionloss"][self._moved] + values[part["frictionloss"]]
+        # actuators: how strong they are, and the most they can do
         gain = values[part["gain"], None]
         model.actuator_gainprm[:] = own["actuator_gainprm"] * gain
         model.actuator_biasprm[:] = own["actuator_biasprm"] * gain
@@ -184,9 +190,11 @@ class MujocoParameters(PhysicalParameters):
         model.actuator_forcerange[self._limited] = own["actuator_forcerange"][self._limited] * torque
         at_joint = [model.actuator_trntype[i] in _AT_JOINT for i in self._limited.tolist()]
         model.jnt_actfrcrange[joints[at_joint]] = own["jnt_actfrcrange"][joints[at_joint]] * torque[at_joint]
+        # the world: gravity, whose direction is the slope's, and wind
         model.opt.gravity[:] = _tilted(self._gravity * values[part["gravity"]], values[part["slope"]])
         if self._windy:
             model.opt.wind[:] = self._wind + values[part["wind"]]
+        # masses last, since MuJoCo computes other constants anew from them
         if any(changed[part[group]].any() for group in ("mass", "inertia", "load")):
             self._write_masses(model, values[part["mass"]], values[part["inertia"]], values[part["load"]])
 

@@ -98,6 +98,7 @@ def make_vec_env(
     extra: Kwargs = dict(env_kwargs or {})
     if render_mode is not None:
         extra["render_mode"] = render_mode
+    # the autoreset mode is an argument of Atari's own vector, and else one of ordinary environments side by side
     entry = gym.spec(base).vector_entry_point
     if autoreset_mode is not None:
         mode = gym.vector.AutoresetMode(autoreset_mode)
@@ -148,6 +149,7 @@ def register(
         raise ThreatError(f"the id {id!r} is registered already")
     if isinstance(threats, (str, Mapping)):
         raise ThreatError(f"threats is a list, innermost first: [{threats!r}]")
+    # threats as JSON, since Gymnasium keeps keyword arguments in its registry
     stored: list[Any] = []
     for item in threats:
         made = as_threat(item)
@@ -157,5 +159,6 @@ def register(
         kwargs["timing"] = timing
     if env_kwargs:
         kwargs["env_kwargs"] = dict(env_kwargs)
+    # built once, so that what cannot work is told now
     make_env(**kwargs).close()
     register_threats(id, kwargs)

@@ -147,6 +147,7 @@ class ReplayRecorder(TransparentEnv, KeepsItself):
         if walk.partial or not self._recording:
             walk.visit(self.env)
             return
+        # contents are saved as long as they can be, with the moment beside them
         if not self.why:
             count, seen = len(walk.kept), walk.seen.copy()
             try:
@@ -160,6 +161,7 @@ class ReplayRecorder(TransparentEnv, KeepsItself):
             else:
                 walk.kept.append((put_moment, self, self._at))
                 return
+        # else the moment alone is kept, to be reached by a replay
         if self._at is None:
             raise NotCopied(self.env, "which is replayed, and has no state yet: call reset first")
         # what wrappers hold of the environment, such as its emulator, is brought back with it
@@ -176,12 +178,14 @@ class ReplayRecorder(TransparentEnv, KeepsItself):
         Raises:
             SnapshotError: for an environment that returns something else than the first time.
         """
+        # back from the moment to where the environment is, or to the reset of the episode
         way = list[Moment]()
         before: Moment | None = moment
         while before is not None and before is not self._at:
             way.append(before)
             before = before.before
         self._at = None  # nowhere, if it stops on the way
+        # each call again, whose answer has to be the same to the bit
         for one in reversed(way):
             again = self._play(one.call)
             if again != one.answer:

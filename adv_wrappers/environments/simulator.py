@@ -121,10 +121,12 @@ class Rollout:
     def step(self, actions: Any) -> SimulatedStep:
         """One step of every row, as :meth:`Simulator.step`; one whose episode is over stays where it is."""
         actions = trees.map_leaves(lambda leaf: leaf.cpu().numpy() if isinstance(leaf, Tensor) else leaf, actions)
+        # the states to come back to are saved once, before the first step
         if not self._before:
             for i, (number, env) in enumerate(self.rows):
                 self._beneath.check(number, env, trees.row(actions, i))
             self._before += [self._beneath.save(number, env) for number, env in self.rows]
+        # row by row; an episode that is over earns nothing more
         rewards = np.zeros(len(self.rows))
         for i, (_, env) in enumerate(self.rows):
             if self._over[i]:
@@ -176,6 +178,7 @@ class EnvironmentBeneath:
         """
         if self.single:
             return [self.env]
+        # a vector that simulates by itself, or one whose environments can be stepped one by one
         env = self._vector()
         if hasattr(env, "simulator"):
             return [env]

@@ -154,6 +154,7 @@ class StateFingerprints:
         Those are of MuJoCo, of objects whose state is hidden from Python, and of episodes that are replayed.
         """
         kept = snapshot.kept
+        # objects are known by their place in the walk, not by where they lie in memory
         numbers = {id(target): number for number, (_, target, _) in enumerate(kept)}
         parts = list[object]()
         try:
@@ -172,12 +173,14 @@ class StateFingerprints:
         kind = type(value)
         if kind in _PLAIN:
             return value
+        # another object of the snapshot
         if id(value) in numbers:
             return "@", numbers[id(value)]
         if isinstance(value, (dict, list, tuple)):
             items = [item for pair in value.items() for item in pair] if isinstance(value, dict) else value
             found = [item if type(item) in _PLAIN else self._comparable(numbers, item) for item in items]
             return kind.__name__, found
+        # sets have no order of their own
         if isinstance(value, (set, frozenset)):
             found = [self._comparable(numbers, item) for item in value]
             return kind.__name__, sorted(marshal.dumps([item], _VERSION) for item in found)
@@ -234,6 +237,7 @@ def check_repeats(env: Any, action: Any = None, steps: int = 3, action_space: sp
     before = Snapshot.of(env)
     moments = [(recorder, recorder.at) for recorder in recorders_of(env) if recorder.at and not recorder.why]
     space = env.action_space if action_space is None else action_space
+    # where contents do not bring the state back, a replay of the episode may
     where = _difference(env, before, action, steps, space)
     if where and moments:
         for recorder, moment in moments:
@@ -252,6 +256,7 @@ def check_repeats(env: Any, action: Any = None, steps: int = 3, action_space: sp
 def _difference(env: Any, before: Snapshot, action: Any, steps: int, space: spaces.Space[Any]) -> str:
     """Where a few steps from a snapshot differ the second time, "" where they do not; the state is the same after."""
     try:
+        # played once, and after coming back once more with the same actions
         first, actions = list[_Answer](), list[Any]()
         for played, answer in _play(env, action, steps, copy.deepcopy(space)):
             actions.append(played)
@@ -290,6 +295,7 @@ def difference(one: object, two: object, name: str, rounding: float = 0.0) -> st
     one, two = _plain(one), _plain(two)
     if isinstance(one, dict) and isinstance(two, dict) and one.keys() != two.keys():
         return f"{name} (with {sorted(map(str, one.keys() ^ two.keys()))} only once)"
+    # part by part, down to arrays and plain values
     if type(one) is type(two) and isinstance(one, (dict, list, tuple)) and len(one) == len(two):  # type: ignore[arg-type]
         keys = one if isinstance(one, dict) else range(len(one))
         parts = (difference(one[key], two[key], f"{name}[{key}]", rounding) for key in keys)  # type: ignore[index]

@@ -81,9 +81,11 @@ def _median(
     x, out = x + base, out + base
     top = at // line * ROWS
     column, channel = at % line // CHANNELS, at % CHANNELS
+    # the sorted rows above the first window
     window = ()
     for r in tl.static_range(SIZE - 1):
         window += _sorted_row(x, top + r - SIZE // 2, column, channel, height, WIDTH, CHANNELS, SIZE, SORT, SORTS)
+    # one row further down: its neighbours are sorted, the middle of the window is picked, and the oldest row leaves
     for r in range(ROWS):
         row = top + r
         lowest = _sorted_row(x, row + SIZE // 2, column, channel, height, WIDTH, CHANNELS, SIZE, SORT, SORTS)

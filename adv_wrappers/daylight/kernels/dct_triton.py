@@ -44,6 +44,7 @@ def _forward(v, ADD: tl.constexpr, SHIFT: tl.constexpr):  # type: ignore[no-unty
     a, b = sums[0] + sums[3], sums[1] + sums[2]
     c, d = sums[0] - sums[3], sums[1] - sums[2]
     half: tl.constexpr = _ONE << SHIFT - 1
+    # one frequency after the other, rounded by half of what is shifted out
     for u in tl.static_range(8):
         if u == 0:
             y = (a + b) * _COSINES[0][0] + (half + ADD)
@@ -102,6 +103,7 @@ def _transposed(v, LANES: tl.constexpr):  # type: ignore[no-untyped-def]
 @triton.jit(do_not_specialize=["count", "height", "width"])
 def blocks_kernel(x, out, table, count, height, width, INNER: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]
     """Planes ``[N, H, W, INNER]``, which may be changed in place: no block reads another one's pixels."""
+    # which row of which block of which plane this lane has
     lane = tl.arange(0, LANES) % 8
     at = tl.program_id(0) * (LANES // 8) + tl.arange(0, LANES) // 8
     there, at = at < count, tl.minimum(at, count - 1)
@@ -111,15 +113,18 @@ def blocks_kernel(x, out, table, count, height, width, INNER: tl.constexpr, LANE
     row, plane = at % down * 8 + lane, (at // down).to(tl.int64)
     start = plane * height * width * INNER + inner
 
+    # the row, whose last pixel is repeated beyond the edge; transformed by rows, then by columns
     line = x + start + tl.minimum(row, height - 1).to(tl.int64) * width * INNER
     v = ()
     for j in tl.static_range(8):
         v += (tl.load(line + tl.minimum(column + j, width - 1) * INNER).to(tl.int32),)
     v = _forward(_transposed(_forward(v, _LEVEL_IN, _SHORT), LANES), 0, _LONG)
+    # quantised and back
     kept = ()
     for i in tl.static_range(8):
         step = tl.load(table + i * 8 + lane)
         kept += (requantised(v[i], tl.load(table + 64 + i * 8 + lane).to(tl.float32, bitcast=True), step),)
+    # the inverse, columns and rows, and only what lies in the picture is written
     v = _inverse(_transposed(_inverse(kept, 0, _SHORT), LANES), _LEVEL_OUT, _LAST)
     line = out + start + row.to(tl.int64) * width * INNER + column * INNER
     there &= row < height

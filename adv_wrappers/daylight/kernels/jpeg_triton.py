@@ -82,6 +82,7 @@ def to_ycc_kernel(  # type: ignore[no-untyped-def]
             tl.store(luma + y.to(tl.int64) * width + at, _mixed(rgb, 0, 1 << 15).to(tl.uint8), mask=inside)
             u += _mixed(rgb, 1, (257 << 15) - 1)
             v += _mixed(rgb, 2, (257 << 15) - 1)
+    # the mean of the differences
     inside = (row < rows) & (column < columns)
     chroma += row.to(tl.int64) * columns + column
     tl.store(chroma, (u >> (DOWN * ACROSS) // 2).to(tl.uint8), mask=inside)
@@ -113,6 +114,8 @@ def to_rgb_kernel(  # type: ignore[no-untyped-def]
     inside = (row < height) & (column < width)
     out += picture * height * width * 3 + row.to(tl.int64) * width * PIXEL + column * PIXEL
     y = tl.load(luma + picture * height * width + row.to(tl.int64) * width + column, mask=inside, other=0).to(tl.int32)
+    # the nearest averaged differences to both sides and above and below, of which three quarters and one quarter are
+    # taken
     near = tl.minimum(column // ACROSS, last)
     far = tl.minimum(tl.maximum(near + column % 2 * 2 - 1, 0), last)
     above = tl.minimum(row // DOWN, rows - 1).to(tl.int64)
@@ -130,6 +133,7 @@ def to_rgb_kernel(  # type: ignore[no-untyped-def]
             else:
                 value = (value * 3 + side + 1 + column % 2) >> 2
         differences += (value - 128,)
+    # colours from brightness and differences
     for k in tl.static_range(3):
         part = y + ((differences[0] * _TO_RGB[k][0] + differences[1] * _TO_RGB[k][1] + (1 << 15)) >> 16)
         offset = red if k == 0 else green if k == 1 else blue
@@ -142,8 +146,10 @@ def _colour(
     count, height, width = shape
     down, across = SUBSAMPLINGS[subsampling]
     rows, columns = triton.cdiv(height, down), triton.cdiv(width, 8 * across) * 8
+    # brightness of every pixel, and both differences where they are averaged, filled up to whole blocks
     luma = torch.empty(count * height * width, dtype=torch.uint8, device=x.device)
     chroma = torch.empty(count * 2 * rows * columns, dtype=torch.uint8, device=x.device)
+    # how far apart two pixels are in memory, and two colours of one
     pixel, apart = (1, height * width) if planar else (3, 1)
     offsets = (0, apart, 2 * apart) if order == "RGB" else (2 * apart, apart, 0)
 
@@ -166,6 +172,7 @@ def _colour(
         _COLUMNS,
         enable_fp_fusion=False,
     )
+    # each through the blocks' kernel, in place
     through(luma, luma, (count, height, width, 1), quality)
     through(chroma, chroma, (count * 2, rows, columns, 1), quality, chroma=True)
     last = triton.cdiv(width, across) - 1
@@ -203,6 +210,7 @@ def round_trip(levels: Tensor, layout: str, quality: int, subsampling: str, orde
     count, inner = math.prod(before) // (3 if planar else 1), math.prod(after)
     if count == 0:
         return out
+    # as many pictures in one launch as a grid may have blocks
     size = x.numel() // count
     step = max(1, _MOST // (triton.cdiv(height, 8) * triton.cdiv(width, 8) * inner))
     with torch.cuda.device_of(x):  # kernels start on the current device

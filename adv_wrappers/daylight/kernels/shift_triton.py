@@ -52,6 +52,7 @@ def _shift(
     image = tl.program_id(0) // blocks
     at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     move = moves + image // pictures * apart
+    # the pixel that a number comes from, before the move
     column = at // CHANNELS % WIDTH - tl.load(move)
     row = at // (CHANNELS * WIDTH) - tl.load(move + 1)
     own = at < size

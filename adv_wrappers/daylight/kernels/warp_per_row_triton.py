@@ -76,6 +76,7 @@ def _warp(
     column, row = at // CHANNELS % WIDTH, at // (CHANNELS * WIDTH)
     m = matrices + image // pictures * 9
     y = row.to(tl.float64)
+    # where the pixel comes from, in 1/32 of a pixel
     if AFFINE:
         u = _affine(m, column.to(tl.float64), y, 0, BILINEAR)
         v = _affine(m, column.to(tl.float64), y, 3, BILINEAR)
@@ -87,12 +88,14 @@ def _warp(
         u, v = _rint(_projected(m, start, inner, y, 0) * w), _rint(_projected(m, start, inner, y, 3) * w)
         if not BILINEAR:
             u, v = u << 5, v << 5
+    # whole pixels, and the five bits of the fraction
     column = tl.minimum(tl.maximum(u >> 5, -32768), 32767).to(tl.int32)
     row = tl.minimum(tl.maximum(v >> 5, -32768), 32767).to(tl.int32)
     f, g = (u & 31).to(tl.int32), (v & 31).to(tl.int32)
     base, seen = image.to(tl.int64) * size, at < size
     x = x + base + at % CHANNELS
     word = _neighbour(x, row, column, seen, height, WIDTH, CHANNELS, BORDER)
+    # the mean of four neighbours by their weights, byte by byte of a word
     if BILINEAR:
         word_1 = _neighbour(x, row, column + 1, seen, height, WIDTH, CHANNELS, BORDER)
         word_2 = _neighbour(x, row + 1, column, seen, height, WIDTH, CHANNELS, BORDER)

@@ -46,6 +46,7 @@ def _gather(
     at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     inside = at < pixels * CHANNELS
     pixel, channel = at // CHANNELS, at % CHANNELS
+    # what the map says of this pixel, which is read once for all images of the program
     index = tl.load(indices + pixel, inside, other=-1)
     if BLENDED:
         index_1 = tl.load(indices + pixels + pixel, inside, other=-1)
@@ -93,6 +94,7 @@ def gather(images: Tensor, indices: Tensor, fractions: Tensor | None, per: int |
         target = out.view(torch.int32)
         channels = 1
         lanes = 4
+    # several images a program where there are enough of them to keep the device busy
     blocks = triton.cdiv(height * width * channels, _BLOCK)
     per = per or (_IMAGES if count * blocks > _IMAGES * _PROGRAMS else 1)
     if out.numel():
