@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -143,8 +144,16 @@ def with_leaf(tree: Any, path: Path, leaf: Any) -> Any:
 
 
 MASK = "action_mask"
-# what other games call the entry of an observation that says which actions are allowed: SMAC, OpenSpiel, those of RLlib
-_MASKS = ("mask", "avail_actions", "available_actions", "legal_actions", "legal_moves", "valid_actions")
+# what other games call that which says which actions are allowed: SMAC, OpenSpiel, those of RLlib; and any ..._mask
+_MASKS = ("avail_actions", "available_actions", "legal_actions", "legal_moves", "valid_actions", "allowed_actions")
+_OPPOSITE = ("invalid", "illegal", "unavailable", "forbidden")  # of names whose masks would be read the wrong way
+
+
+@lru_cache(1024)
+def _names_mask(key: object) -> bool:
+    """Whether an entry of this name may say which actions are allowed."""
+    name = key.lower() if isinstance(key, str) else ""
+    return name in _MASKS or (name.endswith(("mask", "masks")) and not name.startswith(("_", *_OPPOSITE)))
 
 
 def mask_path(space: Space, choices: tuple[int, ...]) -> Path | None:
@@ -160,7 +169,7 @@ def mask_path(space: Space, choices: tuple[int, ...]) -> Path | None:
     ('obs', 'legal_actions')
     """
     for key, inner in children(space):
-        if key == MASK or (key in _MASKS and _is_mask(inner, sum(choices))):
+        if key == MASK or (_names_mask(key) and _is_mask(inner, sum(choices))):
             return (key,)
         if (path := mask_path(inner, choices)) is not None:
             return (key, *path)
@@ -172,6 +181,50 @@ def _is_mask(space: Space, entries: int) -> bool:
         return False
     ends = isinstance(space, spaces.Box) and bool(np.all(space.low == 0) and np.all(space.high == 1))
     return ends or isinstance(space, spaces.MultiBinary)
+
+
+def mask_name(info: Mapping[str, Any], choices: tuple[int, ...]) -> str | None:
+    """Under which name an info holds the action mask: ``action_mask``, or another usual one; None without.
+
+    Args:
+        info: of one row, or of several.
+        choices: the :func:`mask_choices` of the actions. What has another name than ``action_mask`` is a mask where it
+            has the form of one.
+    """
+    if info.get(MASK) is not None or not choices:
+        return MASK if MASK in info else None
+    return next((key for key in info if _names_mask(key) and as_mask(info[key], choices, key) is not None), None)
+
+
+def as_mask(value: Any, choices: tuple[int, ...], name: str) -> Any:
+    """What has the form of an action mask, of one row or of several, as an array; None for anything else.
+
+    The numbers of the actions that are allowed make one, too, as OpenSpiel lists them under ``legal_actions``.
+
+    >>> as_mask([0, 2], (3,), "legal_actions"), as_mask([True, False, True], (3,), "mask"), as_mask("all", (3,), "mask")
+    (array([1, 0, 1], dtype=int8), array([ True, False,  True]), None)
+    """
+    if isinstance(value, np.ndarray) and value.dtype == np.dtype(object) and len(choices) == 1:  # of several rows
+        rows = [as_mask(np.ones(choices, bool) if row is None else row, choices, name) for row in value]
+        return np.stack(rows) if rows and all(row is not None for row in rows) else None
+    numbered = len(choices) == 1 and not any(word in name for word in ("mask", "avail"))
+    try:
+        found: Any = np.asarray(side_by_side_mask(value, choices))
+    except (SpaceError, ValueError, TypeError, IndexError):
+        found = None
+    entries = sum(choices)
+    if found is not None and found.dtype.kind in "biuf" and found.shape[-1:] == (entries,):
+        both = numbered and found.dtype.kind in "iu" and found.tolist() == [0, 1]  # the numbers of both actions
+        if np.isin(found, (0, 1)).all() and not both:
+            return found
+    if not numbered or not isinstance(value, (list, tuple, set, np.ndarray)):
+        return None
+    numbers = np.array([*value])
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or not np.isin(numbers, range(entries)).all():
+        return None
+    mask = np.zeros(entries, np.int8)
+    mask[numbers] = 1
+    return mask
 
 
 def action_mask_of(obs: Any, info: Mapping[str, Any], path: Path | None) -> Any:

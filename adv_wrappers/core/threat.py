@@ -123,7 +123,7 @@ def turned_or_stacked(own: Space, other: Space) -> str:
     else:
         number, code = _way(own, other, "x")
         frames = {number}
-    if len(frames) > 1 or None in frames:
+    if len(frames) > 1 or None in frames or (frames == {1} and _alike(own, other)):
         return ""
     (count,) = frames
     if count == 1:
@@ -136,6 +136,13 @@ def turned_or_stacked(own: Space, other: Space) -> str:
     if count == 1:
         after = "where channels come first, a VecEnv of Stable-Baselines3 in VecTransposeImage"
     return f": {says}. Wrap the environment in {env if code == 'x' else line}; {after}"
+
+
+def _alike(own: Space, other: Space) -> bool:
+    """Whether they have the same shapes, so that nothing lies elsewhere."""
+    if isinstance(own, spaces.Dict) and isinstance(other, spaces.Dict):
+        return all(_alike(own[key], other[key]) for key in own.spaces)
+    return (own.shape or ()) == (other.shape or ())
 
 
 def turned(own: Space, other: Space) -> tuple[Callable[[Any], Any], Space] | None:

@@ -28,7 +28,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from adv_wrappers.core.spaces import MASK
+from adv_wrappers.core.spaces import MASK, as_mask, mask_choices, mask_name
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.environments.object_snapshot import KeepsItself, Walk, make_worlds_anew
 from adv_wrappers.errors import AdvWrappersError, SpaceError
@@ -104,7 +104,8 @@ def _watch() -> None:
 class CheckedEnv(TransparentEnv, KeepsItself):
     """Looks at all that an environment returns, and passes it on. Specs and texts of environments do not name it.
 
-    Where the environment has a method ``action_masks``, its infos hold what that returns. One of Box2D begins every
+    Where the environment says elsewhere which actions are allowed, as by a method ``action_masks``, its infos hold that
+    as ``action_mask``. One of Box2D begins every
     episode in a world of its own: BipedalWalker and CarRacing keep theirs, and so what an episode meets would depend on
     those before it.
 
@@ -125,8 +126,9 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         box = isinstance(space, spaces.Box)
         self._shape = space.shape if box else None  # None is no array's shape
         self._dtype = np.dtype(space.dtype) if box else None
+        self._space = space
         self._steps, self._notice = 0, math.inf if is_limited(env) else NOTICED_STEPS
-        self._calls, self._masks = 0, mask_method(env)
+        self._calls, self._masks, self._choices = 0, mask_method(env), mask_choices(env.action_space)
         _ALIVE.add(self)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
@@ -135,12 +137,12 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         _UNDER_WAY[id(self)] = self._resetting, self._calls
         try:
             make_worlds_anew(self.env.unwrapped)
-            answer = checked_reset(self.env, seed, options)
+            answer = checked_reset(self.env, seed, options, self._space)
         except Exception as error:
             raise _raised(self.env, "reset", error)  # noqa: B904  # it has its cause
         finally:
             del _UNDER_WAY[id(self)]
-        return answer if self._masks is None else (answer[0], {MASK: self._masks(), **answer[1]})
+        return answer[0], self._with_mask(answer[1])
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         """One step; what is as usual passes a few comparisons."""
@@ -154,7 +156,7 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         finally:
             del _UNDER_WAY[id(self)]
         if type(answer) is not tuple or len(answer) != 5:
-            check_step(self.env, answer)
+            check_step(self.env, answer, self._space)
             answer = tuple(answer)
         # the usual types are let through, and whatever else comes is looked at closely
         obs, reward, terminated, truncated, info = answer
@@ -167,13 +169,24 @@ class CheckedEnv(TransparentEnv, KeepsItself):
             and type(truncated) in _FLAGS
             and type(info) is dict
         ):
-            check_step(self.env, answer)
+            check_step(self.env, answer, self._space)
             if type(obs) is np.ndarray and self._shape is not None:
                 self._dtype = obs.dtype  # such as float64 where float32 is declared: as usual from now on
         self._steps += 1
         if self._steps >= self._notice:
             self._goes_on()
-        return answer if self._masks is None else (*answer[:4], {MASK: self._masks(), **answer[4]})
+        if self._masks is None and not info:
+            return answer
+        return obs, reward, terminated, truncated, self._with_mask(info)
+
+    def _with_mask(self, info: Info) -> Info:
+        """``info`` with the action mask, which the environment may say elsewhere."""
+        if MASK in info:
+            return info
+        if self._masks is not None:
+            return {MASK: self._masks(), **info}
+        name = mask_name(info, self._choices)
+        return info if name is None else {MASK: as_mask(info[name], self._choices, name), **info}
 
     def close(self) -> None:
         """Close the environment; what it raises there is a warning, since what was played is worth no less."""
@@ -212,9 +225,34 @@ class CheckedEnv(TransparentEnv, KeepsItself):
             )
 
 
+# of environments for MaskablePPO (sb3-contrib), of its wrapper ActionMasker's examples, and of others
+_MASK_METHODS = ("action_masks", "action_mask", "get_action_mask", "get_action_masks", "valid_action_mask",
+                 "valid_action_masks", "legal_action_mask", "legal_actions_mask", "get_valid_action_mask",
+                 "get_avail_actions", "get_available_actions", "legal_actions",
+                 "get_legal_actions", "valid_actions")  # fmt: skip
+
+
 def mask_method(env: Env) -> Callable[[], Any] | None:
-    """The method by which environments for MaskablePPO (sb3-contrib) say which actions are allowed; None without."""
-    return env.get_wrapper_attr("action_masks") if env.has_wrapper_attr("action_masks") else None
+    """What says which actions of an environment are allowed; None without.
+
+    That is its method ``action_masks``, or another of its methods or attributes with such a name, where that has the
+    form of a mask.
+    """
+    name = next((name for name in _MASK_METHODS if env.has_wrapper_attr(name)), None)
+    if name is None or name == _MASK_METHODS[0]:
+        return None if name is None else env.get_wrapper_attr(name)
+    choices = mask_choices(env.action_space)
+    if not choices:
+        return None
+
+    def ask() -> Any:
+        value = env.get_wrapper_attr(name)
+        mask = None
+        with contextlib.suppress(TypeError):  # of a method that takes something
+            mask = as_mask(value() if callable(value) else value, choices, name)
+        return np.ones(sum(choices), np.int8) if mask is None else mask
+
+    return ask
 
 
 def _put_steps(env: CheckedEnv, steps: int) -> None:
@@ -241,7 +279,8 @@ def is_limited(env: Env) -> bool:
     if env.spec is not None and env.spec.max_episode_steps is not None:
         return True
     game: Any = getattr(env.unwrapped, "ale", None)  # of the Arcade Learning Environment, which counts frames
-    if hasattr(game, "getInt") and game.getInt("max_num_frames_per_episode") > 0:
+    frames = game.getInt("max_num_frames_per_episode") if hasattr(game, "getInt") else 0
+    if isinstance(frames, int) and frames > 0:
         return True
     return any(isinstance(one, TimeLimit) or hasattr(one, "_max_episode_steps") for one in _inside(env))
 
@@ -313,10 +352,11 @@ def _kind(made: object) -> str:
     return f"{of}: derive its class from gymnasium.Env, or wrap it in one that does"
 
 
-def checked_reset(env: Any, seed: Any, options: Info | None) -> tuple[Any, Info]:
+def checked_reset(env: Any, seed: Any, options: Info | None, space: Space | None = None) -> tuple[Any, Info]:
     """``env.reset(seed=seed, options=options)`` of an environment or a vector, whose answer is looked at.
 
-    What the observations of a vector must be, layers check themselves, on any device.
+    What the observations of a vector must be, layers check themselves, on any device. ``space`` is what observations of
+    one environment are of, by default that which it has now.
 
     Raises:
         SpaceError: for one that does not take these arguments, or returns something else than an observation of its
@@ -340,12 +380,12 @@ def checked_reset(env: Any, seed: Any, options: Info | None) -> tuple[Any, Info]
             f"return observation, {{}}"
         )
     if isinstance(env, gym.Env):
-        _check_observation(env, "reset", answer[0])
+        _check_observation(env, "reset", answer[0], space)
     found: tuple[Any, Info] = tuple(answer)
     return found
 
 
-def check_step(env: Env, answer: Any) -> None:
+def check_step(env: Env, answer: Any, space: Space | None = None) -> None:
     """Raise :class:`SpaceError` unless this is what ``step`` returns: observation, reward, two flags, a dictionary."""
     of = f"step of {_name(env)}"
     if not isinstance(answer, (tuple, list)) or len(answer) != 5:
@@ -367,7 +407,7 @@ def check_step(env: Env, answer: Any) -> None:
             raise SpaceError(f"{of} must return True or False as {name}, got {flag!r:.60}{_shape(flag)}: bool({name})")
     if not isinstance(info, Mapping):
         raise SpaceError(f"{of} must return a dictionary as its info, got {info!r:.60}: {_STEP}")
-    _check_observation(env, "step", observation)
+    _check_observation(env, "step", observation, space)
 
 
 def _is_number(value: Any) -> bool:
@@ -379,11 +419,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, SupportsFloat) and getattr(getattr(value, "dtype", None), "kind", "f") in "biuf"
 
 
-def _check_observation(env: Env, call: str, value: Any) -> None:
+def _check_observation(env: Env, call: str, value: Any, space: Space | None) -> None:
+    space = env.observation_space if space is None else space
     try:
-        wrong = _misfit(env.observation_space, value, "observation")
+        wrong = _misfit(space, value, "observation")
     except (TypeError, ValueError) as error:
-        wrong = f"an observation of {env.observation_space}, got {value!r:.60} ({error})"
+        wrong = f"an observation of {space}, got {value!r:.60} ({error})"
     if wrong:
         raise SpaceError(f"{call} of {_name(env)} must return {wrong}: it is what observation_space declares")
 
@@ -414,6 +455,12 @@ def _misfit(space: Space, value: Any, path: str) -> str | None:
         return f"{dtype} as {path}, got {array.dtype}"
     if isinstance(space, spaces.Discrete) and not any(0 <= int(array) - first < space.n for first in (0, space.start)):
         return f"a value of {space} as {path}, got {int(array)}"  # and SB3's agents count from 0, whatever start is
+    if isinstance(space, spaces.MultiDiscrete) and not any(
+        ((array >= first) & (array < first + space.nvec)).all() for first in (0, space.start)
+    ):
+        return f"values of {space} as {path}, got {array.tolist()}"
+    if isinstance(space, spaces.MultiBinary) and not ((array == 0) | (array == 1)).all():
+        return f"values of {space} as {path}, got {array.tolist()}"
     return None
 
 

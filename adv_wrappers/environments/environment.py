@@ -167,7 +167,9 @@ class Environment:
 
         Raises whatever a user's function raises, and :class:`SpaceError` for what is no single environment.
         """
-        return made_by(self._turned)
+        made = made_by(self._turned)
+        _MADE.add(self.name)
+        return made
 
     def _turned(self) -> AnyEnv:
         made = self._made()
@@ -231,7 +233,7 @@ class Environment:
         except AdvWrappersError:
             raise
         except Exception as error:
-            raise SpaceError(f"cannot make the environment: {error}") from error
+            raise SpaceError(f"cannot make the environment: {error}{_once(self)}") from error
 
     def spaces_for(self, victim: Victim) -> tuple[Space, Space]:
         """The spaces of observations and actions, of an environment that is made, checked against a victim, and closed.
@@ -257,6 +259,16 @@ class Environment:
         if self.id is None or is_atari(self.id):
             return self
         return replace(self, kwargs={"disable_env_checker": True, **(self.kwargs or {})})
+
+
+_MADE = set[str]()  # names of environments that could be made in this process
+
+
+def _once(environment: Environment) -> str:
+    """What helps where one was made before, and is none now."""
+    if environment.name not in _MADE:
+        return ""
+    return ". Where only one can be made in a process: make it once, and give lambda: env and num_envs=1"
 
 
 def not_side_by_side(rows: int, error: Exception, one_was_made: bool = True) -> SpaceError:

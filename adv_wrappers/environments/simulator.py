@@ -164,10 +164,13 @@ class EnvironmentBeneath:
     def feature_names(self) -> tuple[str, ...]:
         """The names that the environment has for the numbers of an observation; none where it has none."""
         env = self.env if self.single else self._vector()
-        first = next(iter(getattr(env, "envs", ())), env)
+        rows = getattr(env, "envs", None)
+        first = rows[0] if isinstance(rows, (list, tuple)) and rows else env
         if isinstance(first, gym.Env):
-            return tuple(first.get_wrapper_attr("feature_names")) if first.has_wrapper_attr("feature_names") else ()
-        return tuple(getattr(first, "feature_names", ()))
+            names = first.get_wrapper_attr("feature_names") if first.has_wrapper_attr("feature_names") else ()
+        else:
+            names = getattr(first, "feature_names", ())
+        return () if callable(names) else tuple(names)
 
     def environments(self) -> list[Any]:
         """The environments of the rows, those of a single environment itself.

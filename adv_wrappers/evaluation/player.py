@@ -10,7 +10,7 @@ from adv_wrappers.attacks.targets import Target
 from adv_wrappers.core.threat import fits
 from adv_wrappers.environments.dmc import DmcVectorEnv
 from adv_wrappers.environments.environment import Environment
-from adv_wrappers.errors import ValueRangeError, threat_in_errors
+from adv_wrappers.errors import SpaceError, ValueRangeError, threat_in_errors
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Tell
 from adv_wrappers.evaluation.first_steps import OutsideSpace, unrepeated
@@ -171,7 +171,12 @@ class Player:
         if self._unrepeated is None:
             rows = getattr(self.venv, "envs", ())  # none where MuJoCo is stepped directly
             first = cell.victim, cell.episodes.seeds[0], self._outside, self._on_step
-            self._unrepeated = unrepeated(rows, *first) if rows else ""
+            try:
+                self._unrepeated = unrepeated(rows, *first) if rows else ""
+            except SpaceError as error:
+                if len(rows) < 2 or error.__cause__ is None:  # that of the environment
+                    raise
+                raise SpaceError(f"{error}. Where only one can be at a time: num_envs=1") from error.__cause__
         wanted, size = [metric_of(text) for text in cell.episodes.metrics], (len(block.seeds), env.num_envs)
 
         def end(finished: int) -> None:

@@ -33,8 +33,10 @@ from adv_wrappers.core.spaces import (
     At,
     Field,
     Path,
+    as_mask,
     leaf_at,
     mask_choices,
+    mask_name,
     mask_path,
     side_by_side_mask,
     with_leaf,
@@ -72,7 +74,8 @@ def wrappers_of(env: Any) -> list[Any]:
     """Wrappers from the outermost in, the environment itself last, without those that specs do not name."""
     found = [env]
     while hasattr(found[-1], "env") or hasattr(found[-1], "venv"):
-        inner = found[-1].__dict__.get("env") or found[-1].__dict__.get("venv")
+        own = found[-1].__dict__
+        inner = own.get("venv") if own.get("env") is None else own["env"]  # one may well be false, as of length 0
         if inner is None:
             break
         found.append(inner)
@@ -283,7 +286,10 @@ class Layer:
 
     def _mask(self, info: Info) -> Any:
         """The action mask of one row, or of all, as one array: that of the info, else what the environments say."""
-        mask = self._masks() if self._masks is not None and info.get(MASK) is None else info.get(MASK)
+        name = mask_name(info, self._choices)
+        if name not in (None, MASK):
+            return as_mask(info[name], self._choices, name)
+        mask = self._masks() if self._masks is not None and name is None else info.get(MASK)
         return side_by_side_mask(mask, self._choices)
 
     def _wrap(self, env: Any) -> Wrapped:
@@ -630,7 +636,7 @@ class VectorLayer(Layer, VectorWrapper):
         new = self._mask(info)
         if new is None:
             return self._action_mask if mask is not None else None
-        new, known = torch.as_tensor(new).bool(), info.get(f"_{MASK}")
+        new, known = torch.as_tensor(new).bool(), info.get(f"_{mask_name(info, self._choices)}")
         if known is not None:
             new = new | ~torch.as_tensor(known, device=new.device)[:, None]
         if mask is not None and self._action_mask is not None:

@@ -52,7 +52,8 @@ def _chains(env: Any, outside: list[Any]) -> Iterator[list[Any]]:
     """Every way from the agent to an environment, outermost wrapper first."""
     wrappers = [*outside, *wrappers_of(env)]
     yield wrappers
-    for one in getattr(wrappers[-1], "envs", None) or []:
+    inside = getattr(wrappers[-1], "envs", None)
+    for one in inside if isinstance(inside, (list, tuple)) else ():
         if isinstance(one, gym.Env):
             yield from _chains(one, wrappers)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from adv_wrappers.core.perturbation import On
-from adv_wrappers.core.spaces import MASK, leaf_at, side_by_side_mask
+from adv_wrappers.core.spaces import MASK, as_mask, leaf_at, mask_name, side_by_side_mask
 from adv_wrappers.core.types import Flags, Info
 from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.utils import trees
@@ -61,7 +61,8 @@ class VecLayer(Layer, VecEnvWrapper):
         dones = np.asarray(dones, dtype=bool)  # SuperSuit's are integers
         rewards = self._pay(rewards)
         engine, infos = self.engine, self._end_step(obs, dones, list(infos))
-        if self._mask_path is not None or self._masks is not None or any(MASK in info for info in infos):
+        told = any(mask_name(info, self._choices) is not None for info in infos)
+        if self._mask_path is not None or self._masks is not None or told:
             fresh = self._with_masks(obs, self._reset_infos_beneath())
             self.reset_infos = [
                 new if done else old for new, old, done in zip(fresh, self.reset_infos, dones, strict=True)
@@ -114,9 +115,16 @@ class VecLayer(Layer, VecEnvWrapper):
 
 
 def _masks(infos: Sequence[Info], choices: tuple[int, ...]) -> torch.Tensor | None:
-    if choices and infos and all(MASK in info for info in infos):
-        return torch.as_tensor(np.stack([side_by_side_mask(info[MASK], choices) for info in infos]))
-    return None
+    found = []
+    for info in infos:
+        name = mask_name(info, choices)
+        if name is None:
+            return None
+        mask = info[name]
+        found.append(side_by_side_mask(mask, choices) if name == MASK else as_mask(mask, choices, name))
+    if not found:
+        return None
+    return torch.as_tensor(np.stack(found))
 
 
 class VecPerturbObservation(VecLayer):

@@ -242,7 +242,7 @@ def test_the_limit_of_a_game_is_in_frames() -> None:
 def test_what_was_looked_at_is_as_usual_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     env, looked = CheckedEnv(Walk(shown=np.zeros(2))), list[Any]()  # float64, which vectors cast
     env.reset(seed=0)
-    monkeypatch.setattr(checked, "check_step", lambda _, given: looked.append(given))
+    monkeypatch.setattr(checked, "check_step", lambda _, given, space: looked.append(given))
     for _ in range(3):
         env.step(0)
     assert len(looked) == 1
@@ -384,3 +384,97 @@ def test_an_episode_of_box2d_does_not_depend_on_those_before_it() -> None:
     for seed in (0, 1, 0):
         found, new = played(env, seed), played(gym.make("BipedalWalker-v3"), seed)
         assert np.array_equal(found, new)
+
+
+class Empty(Walk):
+    """An environment that is false."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Proxy(Walk):
+    """Has whatever it is asked for, as a client of a server that calls methods by their names."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *given, **named: None
+
+
+class Renewed(Walk):
+    """Another space after a reset."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.observation_space, self.shown = spaces.Box(-1, 1, (3,)), np.zeros(3, np.float32)
+        return super().reset(seed=seed)
+
+
+def _agent(space: Any = BOX, actions: int = 2) -> Any:
+    return adv.from_module(torch.nn.Linear(2, actions), space, spaces.Discrete(actions), "logits")
+
+
+@pytest.mark.parametrize("kind", [Empty, Proxy])
+def test_objects_of_an_odd_kind(kind: Any) -> None:
+    assert adv.evaluate(_agent(), kind, ["action-noise:p=1"], episodes=2).threats[1]["mean_return"] == 5
+
+
+def test_a_space_that_becomes_another_one() -> None:
+    with pytest.raises(SpaceError, match=r"reset of Renewed must return the shape \(2,\) as observation, got \(3,\)"):
+        adv.evaluate(_agent(), Renewed, episodes=1)
+
+
+@every_case(
+    ("space", "shown"),
+    [(spaces.MultiDiscrete([3, 4]), np.array([3, 0])), (spaces.MultiBinary(2), np.array([0, 2], np.int8))],
+)
+def test_choices_that_are_none(space: Any, shown: Any) -> None:
+    with pytest.raises(SpaceError, match="must return values of Multi"):
+        CheckedEnv(Walk(space, shown)).reset()
+
+
+def test_choices_may_be_counted_from_zero() -> None:
+    space = spaces.MultiDiscrete([3, 4], start=[5, 6])
+    for shown in (np.array([2, 3]), np.array([7, 9])):
+        CheckedEnv(Walk(space, shown)).reset()
+
+
+def test_actions_of_another_number_have_nothing_to_do_with_images() -> None:
+    with pytest.raises(AdvWrappersError, match=r"is for action space Discrete\(3\), this") as raised:
+        adv.evaluate(_agent(actions=3), Walk, episodes=1)
+    assert "channels" not in str(raised.value)
+
+
+def test_the_second_takes_the_place_of_the_first() -> None:
+    class Taken(Walk):
+        latest: Any = None
+
+        def __init__(self) -> None:
+            super().__init__()
+            Taken.latest = self
+
+        def step(self, action: Any) -> Any:
+            if Taken.latest is not self:
+                raise ConnectionError("lost")
+            return super().step(action)
+
+    with pytest.raises(SpaceError, match=r"ConnectionError: lost .*Where only one can be at a time: num_envs=1"):
+        adv.evaluate(_agent(), Taken, episodes=2)
+    assert adv.evaluate(_agent(), Taken, episodes=2, num_envs=1).threats[0]["mean_return"] == 5
+
+
+def test_one_that_can_be_made_once(tmp_path: Any) -> None:
+    class Once(Walk):
+        made = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            Once.made += 1
+            if Once.made > 1:
+                raise RuntimeError("started before")
+
+    with pytest.raises(SpaceError, match="make it once, and give lambda: env and num_envs=1"):
+        adv.report(_agent(), Once, minutes=0.02, out=tmp_path / "page", num_envs=1, tell=None)
+    Once.made = 0
+    env = Once()
+    assert adv.evaluate(_agent(), lambda: env, episodes=2, num_envs=1).threats[0]["mean_return"] == 5

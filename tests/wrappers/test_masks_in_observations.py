@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
+from adv_wrappers.core.spaces import as_mask, mask_name
 
 N = 5
 
@@ -76,6 +77,39 @@ class Named(Game):
     def show(self) -> Any:
         obs, _ = super().show()
         return {"turn": 0, "agent": {"observation": obs["observation"], "legal_actions": obs["action_mask"]}}, {}
+
+
+class Infos(Named):
+    """What is allowed lies in infos, under another name, as numbers of actions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Dict(observation=spaces.Box(-1, 1, (4,)))
+
+    def show(self) -> Any:
+        obs, _ = super().show()
+        return {"observation": obs["agent"]["observation"]}, {"legal_actions": np.flatnonzero(self.buffer).tolist()}
+
+
+class ByMethod(Infos):
+    """It is asked by another name."""
+
+    def show(self) -> Any:
+        return super().show()[0], {}
+
+    def valid_action_mask(self) -> Any:
+        return self.buffer == 1
+
+
+class ByAttribute(ByMethod):
+    valid_action_mask: Any = None
+    action_mask = property(lambda self: self.buffer)
+
+
+class InfoMask(Infos):
+    def show(self) -> Any:
+        obs, _ = super().show()
+        return obs, {"action_masks": self.buffer.copy(), "attention_mask": "all"}
 
 
 class FromZero(Game):
@@ -154,7 +188,35 @@ def test_vectors_of_sb3(threat: Any, where: str) -> None:
     assert sum(game.forbidden for game in games) == 0
 
 
-@pytest.mark.parametrize("kind", [Asked, Named])
+@pytest.mark.parametrize("kind", [Infos, InfoMask, ByMethod, ByAttribute])
+def test_evaluations_find_other_names(kind: Any) -> None:
+    made: list[Any] = []
+
+    def make() -> Any:
+        made.append(kind())
+        return made[-1]
+
+    def choose(obs: Any) -> Any:
+        return torch.stack([torch.as_tensor(game.buffer).float() for game in made[-len(obs["observation"]) :]])
+
+    agent = adv.from_module(choose, make().observation_space, Game.action_space, "logits")
+    adv.evaluate(agent, make, ["action-noise:p=1"], episodes=4, num_envs=1)
+    assert not any(game.forbidden for game in made[1:])
+
+
+def test_what_has_the_form_of_a_mask() -> None:
+    assert as_mask([0, 1], (2,), "legal_actions").tolist() == [1, 1]
+    assert as_mask([0, 1], (2,), "valid_mask").tolist() == [0, 1]
+    assert as_mask((1, 1), (2,), "legal_actions").tolist() == [1, 1]
+    assert as_mask(np.eye(3)[:2], (3,), "mask").tolist() == [[1, 0, 0], [0, 1, 0]]
+    assert (
+        as_mask([2, 5], (3,), "legal_actions") is as_mask([1, 1], (3,), "mask") is as_mask(None, (3,), "mask") is None
+    )
+    assert mask_name({"invalid_mask": [0, 1], "x": 1}, (2,)) is None
+    assert mask_name({"avail_actions": [0, 1]}, (2,)) == "avail_actions"
+
+
+@pytest.mark.parametrize("kind", [Asked, Named, ByMethod, ByAttribute, Infos])
 def test_other_ways_to_say_what_is_allowed(kind: Any) -> None:
     single, venv = kind(), SyncVectorEnv([kind] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
     env, vector = adv.wrap(single, "action-noise"), adv.wrap(venv, "action-noise")
