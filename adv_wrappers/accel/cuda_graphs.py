@@ -79,6 +79,7 @@ class GraphCache:
             or any(map(torch.is_autocast_enabled, _AUTOCAST))
         ):
             return plain()
+        # a graph reads weights where they lay when it was captured
         where = tuple(map(pointers, self.victims))
         if where != self._where:
             self.graphs.clear()
@@ -92,6 +93,7 @@ class GraphCache:
             out = plain()  # or raises, if the error is the attack's own
             self._warn(error)
             return out
+        # the graph that was not used for longest goes
         if len(self.graphs) > self.most:
             self.graphs.popitem(last=False)
         self.graphs.move_to_end(key)
@@ -143,6 +145,7 @@ class CapturedGraph:
             number = next(numbers)
             return self._static[number] if isinstance(leaf, Tensor) else lambda: made(number)
 
+        # the function is called with static copies, and with functions of those that are made when called for
         static = map_leaves(place, tree)
         return lambda: function(static)
 
@@ -220,6 +223,7 @@ class CudaGraphRecorder:
         with torch.cuda.device(self.device):
             if self._stream is None:
                 self._stream, self._pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+            # a stream of its own, on which everything runs a few times before it is captured
             self._stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._stream):
                 for _ in range(3):  # libraries choose their kernels and take their workspaces
@@ -269,6 +273,7 @@ class CaptureCheck(TorchDispatchMode):
         for tensor in _written(function, args, kwargs):
             if _storage(tensor) not in self._made:
                 raise ThreatError(f"{name} writes to memory that was given to it")
+        # memory that it reads and has not made itself: a replay reads it where it lies now
         for tensor in inputs:
             if (key := _storage(tensor)) not in self._made and key not in self._known:
                 self._known.add(key)

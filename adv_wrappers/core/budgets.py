@@ -347,8 +347,10 @@ class L2(Budget):
         # met with the space's bounds, not with the sides of the box around the ball: those would bend the way back
         y = torch.where((y < low) & (low > x - inner), low, y)
         y = torch.where((y > high) & (high < x + inner), high, y)
+        # on the grid as many whole levels of the change as the ball holds
         if grid:
             return x + whole_levels(y - x, self.eps)
+        # drawn back along the line to the true value, and not to a float that lies a little further out
         true = wide(x)
         delta = shrunk(wide(y) - true, self.eps)
         near = (true + delta).to(x.dtype)
@@ -401,6 +403,7 @@ class Linf(Budget):
     def __post_init__(self) -> None:
         super().__post_init__()
         scale = self.scale
+        # the victim's own unit, one for every feature, or one for all
         if isinstance(scale, (str, bytes)):
             if scale != "victim":
                 raise BudgetError(f"scale must be None, a number, one number a feature or 'victim', got {scale!r}")
@@ -501,6 +504,7 @@ class Linf(Budget):
     ) -> Tensor:
         if self.eps == 0:
             return x  # to the bit, -0.0 included
+        # the steepest direction of a box: the sign of every feature, in its own unit
         move = gradient.sign_() if spend else gradient.sign()
         if self.scale is not None:
             move = self.in_units(move)
@@ -548,6 +552,7 @@ class Linf(Budget):
                 return (u + u - one) * reach + x
             u.add_(u).sub_(one).mul_(reach)
         else:
+            # on the grid every level within reach is as likely as any other
             whole = distance(self.eps, self.scale, True, x.shape[1:], x.dtype, getattr(x, "device", None))
             u *= 2 * whole + 1
             library(u).floor(u, out=u)
@@ -661,11 +666,13 @@ class FewFeatures(Nested):
         """
         sign, room = gradient.sign(), torch.where(gradient > 0, high - x, x - low)
         room = room.clamp(max=torch.finfo(room.dtype).max)  # 0 times infinity would be NaN
+        # how much every feature gains on the way to the end of its range; scaled, so that tiny gradients do not vanish
         top = broad(flat_rows(gradient).abs().amax(1, keepdim=True), gradient)
         gain = (gradient / torch.where(top > 0, top, 1.0)).abs() * room  # of tiny gradients, too
         changed = y != x
         # where nothing is to be gained, what has changed stays; NaN counts as the largest and is not lost
         chosen = largest(torch.where(gain == 0, changed.to(gain.dtype) - 1, gain), self.k)
+        # the share of their range that the chosen features have reached, from which a new one begins
         side = torch.where(y > x, high - x, x - low)
         reached = torch.where(changed & (side > 0), (y - x).abs() / side, 0.0)
         share = broad(flat_rows(reached).amax(1, keepdim=True), y).clamp(max=1.0)
@@ -763,6 +770,7 @@ def budget_of(eps: float | None, norm: str | None, scale: Any) -> Budget:
         return Valid()
     if scale is not None and norm in ("l2", "l0"):
         raise BudgetError(f"scale belongs to norm=linf and sparse, got norm={norm}")
+    # the ball that the words name
     if norm in ("l2", "l0"):
         return L2(eps) if norm == "l2" else L0(eps)  # type: ignore[arg-type]  # they check
     ball = Linf(eps, scale)  # type: ignore[arg-type]

@@ -77,6 +77,7 @@ class ParameterSpace:
         known = "; ".join(self._listed(group) for group in groups)
         if at is None:
             raise SpaceError(f"a threat to the dynamics says which parameters it changes, at='mass': it has {known}")
+        # a name, or all that share what is before the dot
         chosen: list[int] = []
         for name in at if isinstance(at, tuple) else (at,):
             found = [one for one in self._places if one == name or one.partition(".")[0] == name]

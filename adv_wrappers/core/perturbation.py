@@ -303,6 +303,7 @@ def check_how(how: Any) -> None:
     """Raise :class:`ThreatError` unless this can be called on a batch and a context."""
     if isinstance(how, type):
         raise ThreatError(f"expected a perturbation, got the class {how.__name__}: call it, as in {how.__name__}(...)")
+    # a perturbation of ours is a named dataclass; anything else a function of two arguments
     if isinstance(how, Perturbation):
         kind = type(how)
         if kind.__call__ is Perturbation.__call__ or not hasattr(kind, "name") or not dataclasses.is_dataclass(kind):

@@ -67,11 +67,13 @@ def fold(key: Any, data: Any) -> Any:
 
     Python integers give a Python integer; an array in either place gives uint64 ``[B]``; a tensor int64 ``[B]``.
     """
+    # splitmix64 of one key in Python's integers
     if isinstance(key, int) and isinstance(data, int):
         n = (key + _GOLDEN * (data + 1)) & _MASK
         n = ((n ^ (n >> 30)) * _C1) & _MASK
         n = ((n ^ (n >> 27)) * _C2) & _MASK
         return n ^ (n >> 31)
+    # many keys at once, on their device or in numpy
     if isinstance(key, Tensor) or isinstance(data, Tensor):
         key = signed(key) if isinstance(key, int) else key
         step = signed((data + 1) * _GOLDEN) if isinstance(data, int) else (data + 1) * _SIGNED[_GOLDEN]
@@ -148,6 +150,7 @@ def _draw(keys: Any, count: int, kept: int, kind: Any, start: int) -> Any:
         numbers *= scale
         return numbers
 
+    # block by block, where it is more than fits into the cache
     if rows * count <= block:
         return part(keys, counter)
     out = np.empty((rows, count), kind) if device is None else keys.new_empty((rows, count), dtype=kind)
@@ -176,6 +179,7 @@ def uniform(keys: Any, shape: tuple[int, ...], dtype: Any, start: int = 0) -> An
     """
     count = math.prod(shape)
     kind: Any  # torch's, or numpy's
+    # numbers are drawn in numpy on the host, also for tensors
     if isinstance(keys, Tensor):
         kept, kind = (53, torch.float64) if dtype == torch.float64 else (24, torch.float32)
         if keys.device.type not in _HOST:
@@ -183,6 +187,7 @@ def uniform(keys: Any, shape: tuple[int, ...], dtype: Any, start: int = 0) -> An
         array = keys.numpy().view(np.uint64)
         return torch.from_numpy(uniform(array, shape, np.float64 if kept == 53 else np.float32, start))
     kept, kind = (53, np.float64) if dtype == np.float64 else (24, np.float32)
+    # few numbers of one key in Python's integers
     if isinstance(keys, int) and count <= _FEW and not start:
         drop, scale = 64 - kept, 2.0**-kept
         few, n = [], keys

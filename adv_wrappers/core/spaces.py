@@ -82,6 +82,7 @@ def path_to(space: Space, key: Key) -> tuple[Path, Space] | None:
     """
     for steps in ([key], key.split("/") if isinstance(key, str) else []):
         path, inner = list[Key](), space
+        # down one step at a time: keys of a Dict, indices of a Tuple
         for step in steps:
             if isinstance(inner, spaces.Dict) and step in inner.spaces:
                 inner = inner.spaces[step]
@@ -270,6 +271,7 @@ def side_by_side_mask(mask: Any, choices: tuple[int, ...]) -> Any:
     if isinstance(mask, np.ndarray) and mask.dtype.kind == "O":  # a tuple a row, as a vector collects them
         whole = np.ones(sum(choices), np.int8)
         return np.stack([whole if row is None else side_by_side_mask(row, choices) for row in mask])
+    # an array for every entry, or one of all choices
     parts = isinstance(mask, (tuple, list)) and len(mask) > 0 and np.ndim(mask[0]) > 0
     lengths = tuple(np.shape(part)[-1] for part in mask) if parts else np.shape(mask)[-1:]
     expected = choices if parts else (sum(choices),)
@@ -314,6 +316,7 @@ class Field:
             raise SpaceError(
                 f"at must be a key, or a tuple of different keys, of the {what} space (of a Tuple an index), got {at!r}"
             )
+        # the leaves: the whole space, or what the keys name
         self.paths: tuple[Path, ...] | None = None
         if self.keys is None:
             leaves = [space]
@@ -328,6 +331,7 @@ class Field:
             if len({*self.paths}) < len(self.paths):
                 raise SpaceError(f"at must be a tuple of different keys of the {what} space, got {at!r}")
             leaves = [leaf for _, leaf in found]  # type: ignore[misc]
+        # their bounds, in one dtype where several are joined
         bounds: list[tuple[Array, Array, np.dtype[np.generic]]] = []
         self.discrete = False
         for key, leaf in zip(self.keys or (None,), leaves, strict=True):
@@ -341,6 +345,7 @@ class Field:
                 f"at={at!r} joins leaves of different dtypes, {', '.join(str(b[2]) for b in bounds)}: perturb them in "
                 f"layers of their own"
             )
+        # what is attacked: its bounds, side by side where leaves are joined, and whether it has a grid
         self.leaves, self.joined = leaves, isinstance(at, tuple)
         self.dtype = bounds[0][2]
         if self.dtype.kind not in "fiu":
@@ -354,11 +359,13 @@ class Field:
         self.shape: tuple[int, ...] = self.low.shape
         if self.low.size == 0:
             raise SpaceError(f"cannot perturb the {what} space {leaves[0]}: it has no elements")
+        # the float that holds its values exactly; bounds on other devices are made when they are asked for
         self._exact: dict[DType, torch.dtype] = {}
         self.exact = self.exact_for(self.dtype)
         self._on: dict[tuple[torch.device | None, DType | None], tuple[Batch, Batch]] = {}
         # whether the space is all values of its dtype: full uint8 images
         self.whole = self.dtype == np.uint8 and bool((self.low == 0).all() and (self.high == 255).all())
+        # of choices how many there are of each, of numbers whether all have bounds
         self.choices: tuple[int, ...] | None = None
         if self.discrete:
             self.choices = tuple((self.high.astype(int) - self.low + 1).reshape(-1).tolist())
@@ -425,6 +432,7 @@ class Field:
         """The perturbed part of a native value as one array or tensor ``[B, *S]`` (no copy for a whole space)."""
         if type(value) is np.ndarray and self.keys is None:
             return value if batched else value[None]
+        # one leaf as it is, several side by side in one vector
         if self.paths is None:
             part = value
         elif not self.joined:
@@ -445,6 +453,7 @@ class Field:
             if batched:
                 return part
             return np.asarray(part[0]) if isinstance(value, np.ndarray) else _single(value, part[0])
+        # each leaf gets its own part of the vector back
         start = 0
         for path, leaf in zip(self.paths, self.leaves, strict=True):
             piece: Any = part
@@ -467,6 +476,8 @@ class Field:
 
         Actions that are choices must be among those of the space. ``threat`` is the one that they came to.
         """
+        # choices have to be among those of the space, floats finite; the sum tells at once, and all are looked at if it
+        # does
         if self.discrete and self.what == "action":
             array = np.asarray(values)
             if ((array < self.low) | (array > self.high)).any():
@@ -563,6 +574,7 @@ def to_victim(
     Where ``space`` is given, its Discrete, MultiDiscrete and MultiBinary leaves are integers. Texts become arrays of
     objects ``[B]``.
     """
+    # leaf by leaf; texts stay what they are
     if isinstance(obs, dict):
         leaves = space.spaces if isinstance(space, spaces.Dict) else {}
         return {key: to_victim(value, dtype, device, batched, lift, leaves.get(key)) for key, value in obs.items()}

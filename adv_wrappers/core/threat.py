@@ -79,6 +79,7 @@ def _elsewhere(victim: VictimLike, environment: str | None, advice: str) -> str:
 
     ``advice`` is for the environment of the victim itself.
     """
+    # where the victim was trained, as far as its card says
     about = (getattr(victim, "card", None) or {}).get("environment")
     about = about if isinstance(about, dict) else {}
     own, kwargs = about.get("id"), about.get("kwargs")
@@ -88,6 +89,7 @@ def _elsewhere(victim: VictimLike, environment: str | None, advice: str) -> str:
     if isinstance(kwargs, dict) and kwargs:
         words = ", ".join(f"{key}={value!r}" for key, value in kwargs.items())
         made = f". Its card says how its own is made: gymnasium.make({own!r}, {words})"
+    # what to advise depends on which of both environments has a name
     if own is None:
         here = f". This is {environment}: play it in the environment that it was trained in, or take one for "
         return "" if environment is None else here + environment
@@ -125,6 +127,7 @@ def turned_or_stacked(own: Space, other: Space) -> str:
         frames = {number}
     if len(frames) > 1 or None in frames or (frames == {1} and _alike(own, other)):
         return ""
+    # what the difference is, and the wrapper that mends it
     (count,) = frames
     if count == 1:
         says, env = "the channels of the victim's images come in another order", "env"
@@ -279,6 +282,7 @@ class ThreatModel(Value):
                 f"{self.how.name} would compute its network {passes:,} times for one observation, at most "
                 f"{MOST_PASSES:,} are allowed: fewer steps, restarts or queries"
             )
+        # a perturbation may bring the budget that it is meant for
         if self.within is None:
             default = getattr(self.how, "within", None)
             if default is None:
@@ -363,6 +367,7 @@ class ThreatModel(Value):
             observation_space, action_space: the environment's.
             parameters: those of its dynamics, where they can be changed.
         """
+        # the part that is attacked: parameters of the dynamics, or a part of a space
         budget = self.budget
         if self.on == "dynamics":
             if parameters is None:
@@ -373,6 +378,7 @@ class ThreatModel(Value):
         else:
             space = {"observation": observation_space, "action": action_space, "reward": REWARDS}[self.on]
             field = Field(space, self.at, self.on)
+        # the budget has to mean something for it, and the perturbation to work on it
         if field.discrete and budget.measured:
             raise BudgetError(
                 f"discrete {self.on}s have no distance: use Valid() or L0(k), not {budget!r}; texts say so by "
@@ -409,6 +415,7 @@ def _check_range(budget: Budget, parameters: ParameterSpace, places: NDArray[np.
     """Raise :class:`BudgetError` where a budget around the nominal values holds some that no simulator does."""
     if isinstance(budget, Newest):
         raise BudgetError(f"the budget {budget!r:.80} is for stacks of frames: physical parameters are none")
+    # the box of the budget around the nominal values, without bounds of a space that would cut it
     nominal = torch.from_numpy(parameters.nominal[places])[None]
     budget.check(parameters.low[places], parameters.high[places], False)
     budget = budget.frame

@@ -94,6 +94,7 @@ def perturbed(step: AttackedStep, attacked: Flags) -> Batch:
     with torch.no_grad():
         if applied.unbounded:
             return _transform(step, attacked)
+        # computed now, or replayed from a graph; rows are then filled up to one of few sizes
         if state.graphs is None:
             y, top, memory = _perturb(Context(step), applied, state)
             if memory is not None:
@@ -105,6 +106,7 @@ def perturbed(step: AttackedStep, attacked: Flags) -> Batch:
             keep = state.clock.device is not None and attacked is True
             plain = lambda: _perturb(context.again(), applied, state)[:2]  # noqa: E731
             y, top = state.graphs(functools.partial(_replay, applied, state), context.inputs(), plain, keep)
+        # back to the host in one copy, with the largest value, which says whether all are finite
         if applied.transfer is not None and top is not None:
             y, largest = applied.transfer.down(tensor_of(y), top)
             if not math.isfinite(float(largest)):
@@ -129,15 +131,18 @@ def _perturb(context: Context, applied: AppliedThreat, state: LayerState) -> tup
     own = getattr(applied.how, "capturable", False) and (x.dtype, x.device) == (exact.dtype, exact.device)
     low, high = context.box if own else context.exact_box()
     memory = None if state.memory is None else context.memory
+    # nothing of the context is needed below, and its memory may be used for the result
     part, mask = context.part, context.mask if applied.field.discrete else None
     del context, x
     if not y.is_floating_point():
         y = y.to(exact.dtype)
+    # whether the answer is finite: looked at here, or on a device when it arrives on the host
     top = None
     if applied.transfer is not None:
         top = torch.linalg.vector_norm(y, torch.inf) if y.numel() else y.sum()
     elif state.clock.device is None and not math.isfinite(float(y.sum())) and not finite(y):
         raise _not_finite(applied)
+    # the answer is not trusted: it is projected in the dtype of the true values
     y = applied.budget.project(y.to(exact.device, exact.dtype), exact, low, high, applied.field.grid)
     del low, high
     if mask is not None:
@@ -170,6 +175,7 @@ def _transform(step: AttackedStep, attacked: Flags) -> Batch:
     _check_batch(applied, y, x.shape)
     if y.dtype != x.dtype:
         raise ThreatError(f"{applied.threat.label} is native, so it must return {x.dtype}, got {y.dtype}")
+    # older frames of a stack stay as they were shown
     if state.free is not None:
         y = torch.where(select(state.free, rows), y, x)
     if state.memory is not None and context.memory is not None:

@@ -93,12 +93,14 @@ def decode(data: Any, victims: Victims | None = None) -> Any:
         return tuple(decode(v, victims) for v in data)
     if isinstance(data, np.generic):
         data = data.item()
+    # values of JSON stand for themselves
     if not isinstance(data, Mapping):
         if data is None or isinstance(data, (bool, int, float, str, Value)) or hasattr(data, "fingerprint"):
             return data
         raise ThreatError(f"a dictionary holds values that JSON can hold, got {type(data).__name__} {data!r:.80}")
     if "victim" in data and "type" not in data:
         return _victim({key: decode(value, victims) for key, value in data.items()}, victims)
+    # a value by its type, which an installed package may define
     name = str(data.get("type"))
     if name not in Value.kinds:
         load_entry_points()
@@ -115,6 +117,7 @@ def construct(kind: Callable[..., T], /, **arguments: Any) -> T:
     """``kind(**arguments)``, with an unknown or missing argument reported by name as a :class:`ThreatError`."""
     label = getattr(kind, "name", getattr(kind, "__name__", str(kind)))
     if dataclasses.is_dataclass(kind):
+        # a dataclass says itself which arguments it takes, and which it needs
         known = {field.name for field in dataclasses.fields(kind) if field.init}
         check_names(label, arguments, known)
         missing = [
@@ -145,6 +148,7 @@ def _victim(data: Mapping[str, Any], victims: Victims | None) -> Any:
         takes = "victims=load_victim, or victims={reference or hash: victim}"
         takes += "" if ref else "; one that is saved has a reference, as in victim=card:FOLDER or sb3:FILE.zip"
         raise VictimError(f"no victim for reference {ref!r} (sha256 {sha256[:12]}): from_dict takes {takes}")
+    # what was written has to be the same agent still
     if sha256 and victim.fingerprint() != sha256:
         raise VictimError(
             f"the weights of victim {ref!r} changed: expected sha256 {sha256[:12]}, got {victim.fingerprint()[:12]}"

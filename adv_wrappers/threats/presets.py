@@ -80,10 +80,12 @@ def _build(node: ast.expr, text: str) -> When:
         return pair(_build(node.left, text), _build(node.right, text))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
         return Not(_build(node.operand, text))
+    # a timing by its name, with or without arguments
     call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
     if isinstance(call.func, ast.Name):
         kind = _timings().get(call.func.id.lower())
         if kind is not None:
+            # arguments by their place, then by their name
             names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
             if len(call.args) > len(names):
                 takes = ", ".join(names) or "nothing"
@@ -218,6 +220,7 @@ class PresetTable(MutableMapping[str, Preset]):
             except ThreatError as error:
                 warn_left_out(entry_point, error)
                 continue
+            # whoever has a name first keeps it
             for name, preset in found.items():
                 if name in self._known and self._known[name].kind is not preset.kind:
                     other = f"{self._known[name].kind.__qualname__} of {self._package.get(name, 'this process')}"
@@ -320,6 +323,7 @@ def threat(
     with threat_in_errors(name):
         victim = load_victim(victim) if isinstance(victim, str) else victim
         expect_victim(name, victim)
+        # the perturbation: the preset's arguments and the given ones
         takes = {f.name for f in dataclasses.fields(preset.kind) if f.init}  # type: ignore[arg-type]
         given = {"victim": victim} if "victim" in takes and victim is not None else {}
         own = {**preset.arguments, **arguments, **given}
@@ -329,6 +333,7 @@ def threat(
                 f"newest must be true or false, got {newest!r}; within=Newest(..., axis=...) has the rest"
             )
         how = construct(preset.kind, **own)
+        # the budget, from the ball outwards: coupled steps, plausible transitions, the newest frame
         budget = within if within is not None else parse_budget(name, how, eps, norm, scale)
         budget = budget if change is None else Coupled(budget, change)  # type: ignore[arg-type]  # it checks
         if (plausible is None) != (model is None):
@@ -336,6 +341,7 @@ def threat(
         if plausible is not None and model is not None:
             budget = Plausible(budget, load_dynamics(model), plausible)  # type: ignore[arg-type]  # it checks
         budget = Newest(budget) if newest else budget
+        # the timing, with a coin in front of it where p is given
         timing = parse_when(when) if isinstance(when, str) else when
         if p is not None:
             timing = Bernoulli(p) if timing is None else And(Bernoulli(p), timing)
@@ -389,6 +395,7 @@ def read_text(text: str) -> tuple[str, dict[str, Any]]:
         raise ThreatError(f"expected a text such as 'noise:eps=0.1', got {text!r}")
     name, _, rest = text.partition(":")
     _refuse_unwritten(name, text)
+    # key=value, each key once
     arguments: dict[str, Any] = {}
     for piece in split_arguments(rest):
         key, equals, value = piece.partition("=")
@@ -436,6 +443,7 @@ def as_threat(
     given = {key: value for key, value in (("eps", eps), ("norm", norm), ("scale", scale)) if value is not None}
     if given and within is not None:
         raise BudgetError(f"the budget is given twice: within={within!r}, and {', '.join(given)}")
+    # a text or a dictionary says it all, a threat may be changed, and a function needs to be told what it perturbs
     if isinstance(how, str):
         return parse_threat(how, within=within, when=when, at=at, **given)
     if isinstance(how, Mapping):
@@ -476,6 +484,7 @@ def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:
         ThreatError: for anything else.
     """
     if isinstance(actor, str):
+        # a name, or a perturbation that is timed
         name, colon, rest = actor.partition(":")
         if name.strip() == Timed.name:
             if not rest.strip():

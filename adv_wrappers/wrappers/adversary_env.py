@@ -80,6 +80,7 @@ class AdversaryLayer(Layer):
         check_choice("observe", observe, OBSERVE, error=ThreatError)
         if not callable(reward):
             raise ThreatError(f"reward must be a function, got {reward!r:.80}")
+        # what the adversary sees and does, and what its own layers are made of
         self.observe = observe
         self.reward = reward
         self._takes_induced_action = takes_induced_action(reward)
@@ -103,6 +104,8 @@ class AdversaryLayer(Layer):
         self._wrapped = env
         self._layer_beneath: Layer | None = None if beneath is None else wrap(env, beneath, victim=self.victim)
         super().__init__(env if beneath is None else self._layer_beneath, threat, quantize=quantize)
+        # the adversary's action is handed to the engines through their memory, and the victim acts by the runner of
+        # evaluations
         engines = [self.engine] if self._layer_beneath is None else [self.engine, self._layer_beneath.engine]
         self._acting_engines = [engine for engine in engines if engine.memory is not None]
         self.runner = PolicyRunner(self.victim, wrapped.rows or 1)
@@ -121,6 +124,7 @@ class AdversaryLayer(Layer):
     ) -> tuple[ThreatModel, ThreatModel | None]:
         """The threat to the observations, and that to the actions or the dynamics, of which a layer beneath is made."""
         actor, victim = self.actor, self.victim
+        # a hybrid has two actors; any other one is that of the layer on its own kind
         if isinstance(actor, Hybrid):
             state = actor.state
             action = actor.action
@@ -130,6 +134,7 @@ class AdversaryLayer(Layer):
             action = actor
             reach = within
         beneath = None
+        # a layer beneath, on the actions or the dynamics
         if actor.on != "observation":
             on: On = "dynamics" if actor.on == "dynamics" else "action"
             if reach is None and on == "action" and isinstance(action_space, spaces.Discrete):
@@ -203,6 +208,7 @@ class AdversaryLayer(Layer):
         self._victim_returns = self._victim_returns + np.asarray(rewards, np.float64)
         attacked, (terminated, truncated) = self._rows(self._attacked()), ends
         more = {"induced_action": self._induced_action} if self._takes_induced_action else {}
+        # what the reward function is told, and then whether it has answered with one finite number a row
         own = self.reward(
             rewards,
             attacked=attacked,
@@ -284,6 +290,7 @@ def _extended(space: Space, victim: Victim, observe: str) -> spaces.Box:
     """The space of observations with the victim's action appended, and the number of attacks."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 1 or space.dtype.kind != "f":
         raise SpaceError(f"observe={observe!r} is for flat observations of floats, got {space}")
+    # an action as the director sees it: one-hot, or the numbers of a continuous one
     acts = victim.action_space
     if isinstance(acts, spaces.Discrete):
         low, high = np.zeros(int(acts.n)), np.ones(int(acts.n))
@@ -406,6 +413,7 @@ class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
         if victim.ref and actor.victim in (None, victim):  # as JSON, where they have such a form
             arguments |= {"actor": actor.to_dict(), "within": within.to_dict()}
             arguments["when"] = when.to_dict() if isinstance(when, When) else when
+        # arguments at their defaults are left out
         if self.reward is not minus_reward:
             arguments["reward"] = self.reward
         if self.observe != "state":

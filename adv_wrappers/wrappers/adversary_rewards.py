@@ -111,6 +111,7 @@ def takes_induced_action(reward: Reward) -> bool:
         signature = inspect.signature(reward)
     except ValueError:  # a builtin that does not say
         return False
+    # called with it, or else as every reward function is
     given = dict.fromkeys(names)
     try:
         signature.bind(None, **given, induced_action=None)

@@ -71,12 +71,14 @@ class ParameterizedEnv(gym.Wrapper[Any, Any, Any, Any]):
         Raises:
             SimulationError: for one that diverges, with its parameters, unless ``ends_diverged``.
         """
+        # what was proposed holds for this step alone
         parameters = self.parameters
         parameters.set(self.proposed)
         self.proposed[:] = parameters.space.nominal
         parameters.begin_step()
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._steps += 1
+        # a simulation that parameters have made diverge is cut off where that is allowed, and else an error
         if parameters.changed and (why := self._fault(obs, reward)):
             text = parameters.space.text_of(parameters.values)
             self._restore()
@@ -85,6 +87,7 @@ class ParameterizedEnv(gym.Wrapper[Any, Any, Any, Any]):
                 raise SimulationError(diverged)
             warnings.warn(f"{diverged}; the episode is cut off there", RuntimeWarning, stacklevel=2)
             return copy.deepcopy(self._seen), 0.0, False, True, {}
+        # an episode ends with the environment's own parameters
         if terminated or truncated:
             parameters.restore()
         if self.ends_diverged:

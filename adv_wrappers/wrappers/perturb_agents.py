@@ -88,6 +88,7 @@ class PerturbAgents(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo ha
                 raise ThreatError(f"expected {what} by the names of agents, a dictionary, got {given!r:.80}")
             check_agents(what, given, known)
         super().__init__(env)
+        # the layers of every agent, as around a single environment that it plays, around those of wrappers further in
         inside = _stacks_of(env)
         self._stacks: dict[Any, gym.Env[Any, Any]] = dict(inside)  # those of wrappers further in, and ours around them
         self.layers: dict[Any, tuple[EnvLayer, ...]] = {}
@@ -131,12 +132,14 @@ class PerturbAgents(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo ha
         self, actions: dict[Any, Any]
     ) -> tuple[dict[Any, Any], dict[Any, float], dict[Any, bool], dict[Any, bool], dict[Any, Info]]:
         """One step of all agents under attack."""
+        # actions from the outermost layer to the innermost, then the step of all agents
         sent = dict(actions)
         for agent, own in self.layers.items():
             if agent in sent and agent in self._playing:
                 for layer in reversed(own):
                     sent[agent] = layer.engine.act(sent[agent], layer._action_mask)
         obs, rewards, terminated, truncated, infos = self.env.step(sent)
+        # observations from the innermost layer to the outermost; an agent that comes back begins another episode
         obs, infos = dict(obs), dict(infos)
         for agent, own in self.layers.items():
             if agent not in obs:

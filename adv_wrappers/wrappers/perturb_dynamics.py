@@ -89,6 +89,7 @@ class DynamicsLayer(Layer):
             [env] = self.parameterized
             env.proposed[places] = engine.act(env.proposed[places])
             return action
+        # all rows in one batch, on the device of the engine
         received: Any = np.stack([env.proposed[places] for env in self.parameterized])
         if engine.on_host:
             proposed = engine.act(received)

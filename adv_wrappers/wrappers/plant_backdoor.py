@@ -68,6 +68,7 @@ class PlantBackdoor(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             raise SpaceError(f"a backdoor has one of several actions as its target, the environment has {actions}")
         if not actions.contains(np.int64(target)):
             raise ValueRangeError(f"target must be an action of {actions}, got {target!r:.80}")
+        # the trigger, which this wrapper times itself
         threat = as_threat(trigger)
         if threat.on != "observation" or threat.when is not None:
             raise ThreatError(f"a trigger is a threat to observations without a timing, got {threat}")

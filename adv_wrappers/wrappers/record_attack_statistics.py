@@ -60,6 +60,7 @@ class AttackCounts:
             hidden = inside if counts(env)[LAYERS] else ": wrap the environment in them first"
             what = "RecordAttackStatistics counts the attacks of the layers beneath it, and there are none"
             raise OrderError(f"{what}{hidden}")
+        # the layers beneath by what they attack
         self.rows = rows
         self._on_observations = [layer.engine for layer in found if layer.on == "observation"]
         self._on_actions = [layer.engine for layer in found if layer.on == "action"]
@@ -74,6 +75,8 @@ class AttackCounts:
                     "shown before: leave the victim out"
                 )
             self._runner = PolicyRunner(agent, rows)
+        # whether it can be told that an action was changed: actions have to be comparable, and observations need an
+        # agent
         flat = isinstance(action_space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
         self.knows_flips = flat and (self._runner is not None or not self._on_observations)
         self._differ = ActionChanges(action_space)
@@ -96,6 +99,7 @@ class AttackCounts:
         self._shown_attacked = np.where(rows, self._any_attacked(self._on_observations), self._shown_attacked)
         self._shown_flipped &= ~rows
         asked = np.flatnonzero(rows & count_flips & self._shown_attacked)
+        # the agent's actions on the true and on the shown observation, asked for in rows that were attacked
         if self._runner is not None and self.knows_flips and len(asked):
             both = self._on_observations[0].true, self._on_observations[-1].shown
             if self._on_observations[0].batched:
@@ -194,6 +198,7 @@ class VectorRecordAttackStatistics(VectorWrapper):
         obs, rewards, terminated, truncated, info = self.env.step(actions)
         counts.add(actions, rewards, ~self._over)
         self._taken += self.num_envs
+        # statistics of the episodes that end, before their counts begin anew
         done = _on_host(terminated | truncated)
         if done.any():
             found = counts.statistics()
@@ -201,6 +206,7 @@ class VectorRecordAttackStatistics(VectorWrapper):
             if self._log is not None:
                 counts.write(self._log, found, done, self._taken)
         counts.begin(done)
+        # in NEXT_STEP the step after an end is a reset, on which nobody acts
         if self._mode == AutoresetMode.NEXT_STEP:
             self._over = done
         counts.look(self._every, self._every if self._mode == AutoresetMode.SAME_STEP else ~done)

@@ -61,6 +61,7 @@ class VecLayer(Layer, VecEnvWrapper):
         dones = np.asarray(dones, dtype=bool)  # SuperSuit's are integers
         rewards = self._pay(rewards)
         engine, infos = self.engine, self._end_step(obs, dones, list(infos))
+        # action masks of the newest observations, which in a row that is done are those of the reset
         told = any(mask_name(info, self._choices) is not None for info in infos)
         if self._mask_path is not None or self._masks is not None or told:
             fresh = self._with_masks(obs, self._reset_infos_beneath())
@@ -72,6 +73,7 @@ class VecLayer(Layer, VecEnvWrapper):
             # the last info of an episode is not about the first action of the next
             known = [self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones)]
             self._action_mask = _masks(known, self._choices)
+        # the layer's entry in the info of every row
         obs = engine.observe(self._received(obs))
         attacked = self._rows(engine.attacked)
         true = engine.true if self.keep_true else None
@@ -189,6 +191,7 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
         """What the adversary observes, its rewards, ``done`` and one dictionary a row."""
         engine = self.engine
         obs, rewards, dones, infos = self.venv.step_wait()
+        # the adversary's reward knows episodes that were cut off from those that ended
         cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & dones
         own = self._pay(rewards, dones & ~cut, cut)
         self._returns += own
@@ -197,6 +200,7 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
         each = self._rows(engine.attacked)
         infos = [self._note(info, bool(each[i]), None) for i, info in enumerate(infos)]
         engine.end_step(dones)
+        # statistics of the episodes that are over, and their last observations as the adversary sees them
         if dones.any():
             for row in np.flatnonzero(dones).tolist():
                 infos[row]["adversary_episode"] = {

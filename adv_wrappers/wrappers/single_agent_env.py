@@ -209,12 +209,14 @@ class SingleAgentEnv(gym.Env[Any, Any]):
         if not isinstance(others, Mapping):
             raise VictimError(f"expected policies by the names of the other agents, a dictionary, got {others!r:.80}")
         check_agents("policies", others, known)
+        # every other agent has a policy, and one of them may have the opposite reward
         rest = [name for name in known if name != agent]
         if set(others) != set(rest):
             needed, given = (", ".join(map(repr, names)) or "none" for names in (rest, others))
             raise VictimError(f"expected a policy for each agent but {agent!r}: for {needed}, got them for {given}")
         if zero_sum_with is not None and zero_sum_with not in rest:
             raise SpaceError(f"zero_sum_with={zero_sum_with!r:.80} must be another agent: {', '.join(map(repr, rest))}")
+        # the spaces are those of the agent whose side this is
         self.agent, self.zero_sum_with = agent, zero_sum_with
         self._policies = {name: self._policy(name, others[name]) for name in rest}
         self.observation_space = self.parallel_env.observation_space(agent)

@@ -44,6 +44,7 @@ def wrap(
     >>> env = wrap(gym.make("CartPole-v1"), "noise:eps=0.01", "action-flip:p=0.1")
     """
     victim = None if victim is None else load_victim(victim)
+    # each threat in its layers, the first one innermost
     for item in _flat(threats):
         with threat_in_errors(item):
             threat = as_threat(item)
