@@ -74,12 +74,14 @@ def without_fixed(function: str, id: str, kwargs: Mapping[str, Any], accepted: s
         SpaceError: for an argument that contradicts the preprocessing, which would ignore it, and for an unknown one.
     """
     for name, value in kwargs.items():
+        # what the preprocessing decides itself may only be given as it is
         if name in _FIXED and value != _FIXED[name]:
             raise SpaceError(
                 f"{function}() skips 4 frames a step and stacks 4 grey pictures of 84x84, so it cannot take "
                 f"{name}={value!r}: leave it away (raw= reaches the colour screens), or wrap an environment of your "
                 "own, wrap(AtariPreprocessing(gymnasium.make(id, frameskip=1), ...), threat)"
             )
+        # an argument that the game does not take, with the one that was most likely meant
         if name not in _FIXED and name not in accepted and is_atari(id):
             known = [*_PLACES, *sorted(accepted)]
             close = difflib.get_close_matches(name, [*known, *_FIXED], n=1, cutoff=0.7)
@@ -160,11 +162,13 @@ def atari(
     >>> env.observation_space.shape
     (4, 84, 84)
     """
+    # threats by their place
     victim = None if victim is None else load_victim(victim)
     inside: dict[str, Any] = {name: _threats_at(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
     outside = _threats_at("stack", stack, victim)
     kwargs = without_fixed("atari", id, kwargs, single_game_arguments())
     base = make_game(id, {"obs_type": "grayscale", **kwargs, "frameskip": 1})
+    # the emulator's two screens as observations, only where they are attacked; else Gymnasium's own preprocessing
     if inside["raw"]:
         env: Any = ShrinkFrames(wrap(PressFire(RawFrames(base, noop_max=30, frame_skip=4)), *inside["raw"]))
     else:
@@ -218,6 +222,7 @@ def atari_vec(
     defaults = spec_of(id).kwargs
     accepted = vector_game_arguments() | (single_game_arguments() if inside["raw"] else set())
     kwargs = without_fixed("atari_vec", id, kwargs, accepted)
+    # rows that are atari() themselves, since ALE's vector does not show its screens
     if inside["raw"]:
         try:
             mode = AutoresetMode(kwargs.pop("autoreset_mode", AutoresetMode.NEXT_STEP))
@@ -230,6 +235,7 @@ def atari_vec(
             )
         rows = SyncVectorEnv([lambda: atari(id, **inside, **kwargs)] * num_envs, autoreset_mode=mode)
         return wrap(rows, *outside)  # type: ignore[no-any-return]
+    # ALE's vector of the game, with what its id says
     name = str(defaults["game"]).title().replace("_", "")
     settings = {**{key: defaults[key] for key in _FROM_ID if key in defaults}, "reward_clipping": False, **kwargs}
     try:
@@ -247,6 +253,7 @@ def _threats_at(place: str, threats: Threats, victim: Victim | None) -> list[Thr
     """The threats for a place, checked as far as they can be before the emulator starts."""
     if isinstance(threats, (str, Mapping, ThreatModel, Perturbation)) or not isinstance(threats, Sequence):
         threats = [threats]
+    # threats against the victim; outside of the stack none may look at one that sees stacks
     made = [as_threat(item) for item in threats]
     made = made if victim is None else [threat.against(victim) for threat in made]
     for threat in made if place != "stack" else ():

@@ -51,6 +51,7 @@ class RawFrames(AtariWrapper, RecordConstructorArgs):
     """
 
     def __init__(self, env: AtariGame, noop_max: int = 30, frame_skip: int = 4) -> None:
+        # the emulator itself is needed, one frame at a time
         for name, value, least in (("noop_max", noop_max, 0), ("frame_skip", frame_skip, 1)):
             integer(name, value, least)
         self._ale: Any = getattr(getattr(env, "unwrapped", None), "ale", None)
@@ -86,6 +87,7 @@ class RawFrames(AtariWrapper, RecordConstructorArgs):
             total += float(reward)
             if terminated or truncated:
                 break
+            # the screens of the last two frames are kept
             if left == 1:
                 fresh = np.empty_like(self._pair)
                 self._ale.getScreenRGB(fresh[0])

@@ -94,11 +94,13 @@ def compose_panels(header: Sequence[tuple[str | None, str]], panels: Sequence[tu
         A picture with an even number of rows and columns, as video codecs want it. The first panel begins at row
         ``MARGIN + LINE * (len(header) + 1)`` and column ``MARGIN``.
     """
+    # as wide as the panels are side by side, and as high as the highest with the lines above it
     widths = [max(image.shape[1], NARROWEST) for _, image in panels]
     top = MARGIN + LINE * len(header)
     height = top + max(image.shape[0] + LINE for _, image in panels) + MARGIN
     width = sum(widths) + MARGIN * (len(panels) + 1)
     out = blank(height + height % 2, width + width % 2)
+    # the lines at the top, then the panels from left to right
     for i, (colour, text) in enumerate(header):
         baseline, x = MARGIN + LINE * i + 13, MARGIN
         if colour is not None:
@@ -129,11 +131,13 @@ class VectorChart:
             true, perturbed: ``[n]``; without ``perturbed`` the true values alone are drawn, as if they were changes.
             radius: how far the budget lets every feature move, infinite where it sets no limit; None if not known.
         """
+        # what is drawn as a bar: the change of every feature, or without one its value
         before = np.nan_to_num(np.array(true, np.float64))
         after = before if perturbed is None else np.nan_to_num(np.array(perturbed, np.float64))
         bars = before if perturbed is None else after - before
         self._largest = max(self._largest, float(np.abs(bars).max(initial=0)))
         units = np.full(len(bars), np.inf) if radius is None else radius
+        # with few features a line of text for each, with many a thin line
         height = LINE if len(before) <= MAX_FEATURES else max(_HEIGHT // len(before), 2)
         out = blank(LINE + height * len(before), _WIDTH)
         heads = ("true", 62), ("perturbed", 142), ("change", _AXIS - 22)
@@ -190,6 +194,7 @@ class RowRenderer:
         size: Side,
         layout: str | None,
     ) -> None:
+        # which part of the observation is shown: the one that is attacked, and in it an image
         self._wrappers, self._size = wrappers, size
         self._on_observations = [wrapper for wrapper in wrappers if wrapper.on == "observation"]
         innermost = self._on_observations[0] if self._on_observations else None
@@ -204,6 +209,7 @@ class RowRenderer:
         outside_in = wrappers_of(env)
         beyond = outside_in[: outside_in.index(innermost)] if innermost is not None else []
         inner, self._shrink = shrinking_of(beyond, inner)
+        # how images are read, before the layers and after them
         if layout is None and innermost is not None:
             layout = getattr(innermost.threat.how, "layout", None)
         self._true_frames = self._shown_frames = None
@@ -222,6 +228,7 @@ class RowRenderer:
             rendering: what the environment itself renders, or None.
             actions: the agent's last action and the one that the environment received, or None where there was none.
         """
+        # the true observation is the one that reached the innermost layer
         perturbed, true = _leaf(shown, self._paths), None
         if self._on_observations:
             tree = self._on_observations[0].engine.true
@@ -230,6 +237,7 @@ class RowRenderer:
         if self._true_frames is not None and self._shown_frames is not None:
             panels = self._image_panels(self._true_frames, self._shown_frames, true, perturbed)
             return compose_panels(header, panels)
+        # a vector, beside what the environment itself renders
         panels = [("observation", self._vector_panel(true, perturbed))]
         if isinstance(rendering, np.ndarray) and rendering.ndim == 3:
             high, wide = self._size, max(1, round(rendering.shape[1] * self._size / rendering.shape[0]))
@@ -240,6 +248,7 @@ class RowRenderer:
     def _header(self, row: int | None, actions: tuple[object, object] | None) -> list[Caption]:
         t = self._wrappers[0].engine.t
         lines: list[Caption] = [(None, f"t = {int(_at(t, row))}")]
+        # a line for every layer, and one for the actions where they are attacked
         for wrapper in self._wrappers:
             attacked = bool(_at(wrapper.engine.attacked, row))
             if wrapper.on == "action" and actions is None:

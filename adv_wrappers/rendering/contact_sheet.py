@@ -115,6 +115,7 @@ def draw_contact_sheet(comparison: ThreatComparison, path: str | Path) -> None:
     Raises:
         ValueRangeError: for a file of another format.
     """
+    # the pictures and spectra, and one scale for all of a kind
     seen = [comparison.true, *comparison.perturbed]
     frames, spectra = [comparison.frame(x) for x in seen], [comparison.spectrum(x) for x in seen]
     blur = max(frames[0].shape[:2]) / 60
@@ -122,6 +123,7 @@ def draw_contact_sheet(comparison: ThreatComparison, path: str | Path) -> None:
     most = max(float(np.quantile(np.abs(one), 0.998)) for one in shifts) or 1.0
     spectrum_scale = {"cmap": "magma", "vmin": 0.0, "vmax": max(float(one.max()) for one in spectra)}
 
+    # a row for each kind of picture, a column for the original and each threat
     high, wide = frames[0].shape[:2]
     figure = new_figure(1.9 * len(seen) + 1.2, 4 * 1.8 * high / wide + 1.8, 120, "constrained")
     figure.suptitle(comparison.title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
@@ -140,6 +142,7 @@ def draw_contact_sheet(comparison: ThreatComparison, path: str | Path) -> None:
             words = "grey: no change\nblack: darker\nwhite: brighter"
             grid[1, 0].text(0, high / 2, words, color=MUTED, fontsize=8, va="center")
             continue
+        # what changed in the picture, as much brighter as its own changes allow, and in the spectrum
         gain = gain_for(largest_change(frames[0], frame))
         show_image(grid[1, i], amplified_difference(frames[0], frame, gain))
         grid[1, i].set_xlabel(f"x {gain}", color=MUTED, fontsize=8, loc="left")
@@ -185,6 +188,7 @@ def draw_spectra(comparison: ThreatComparison, path: str | Path) -> None:
     count = len(comparison.perturbed)
     if count == 0:
         raise ValueRangeError("spectra need at least one threat")
+    # a panel for each threat, on the same axes
     columns = min(count, 4 if count in (4, 7, 8) else 3)
     rows = math.ceil(count / columns)
     figure = new_figure(3.1 * columns, 2.5 * rows + 0.75, 140, "constrained")
@@ -196,12 +200,14 @@ def draw_spectra(comparison: ThreatComparison, path: str | Path) -> None:
         if place >= count:
             axes.set_visible(False)
             continue
+        # the original's density and the perturbed one
         (name, numbers), bands = comparison.names[place], all_bands[place]
         perturbed = comparison.density(comparison.perturbed[place])[1]
         for values, colour in ((power, CLEAN), (perturbed, ATTACKED)):
             axes.semilogy(frequencies[1:], np.maximum(values[1:], MIN_POWER), color=colour, linewidth=1.3)
         title = name + (f": {', '.join(numbers)}" if numbers else "")
         axes.set_title(textwrap.shorten(title, 44, placeholder="..."), loc="left", fontsize=9.5, color=INK)
+        # how much each band changed, above the curves
         for band, (low, high) in BANDS.items():
             if low:
                 axes.axvline(low, color=GRID, linewidth=1, zorder=0)
@@ -220,6 +226,7 @@ def draw_spectra(comparison: ThreatComparison, path: str | Path) -> None:
         _frequency_axis(axes)
     bottom, top = grid[0, 0].get_ylim()
     grid[0, 0].set_ylim(top=top * (top / bottom) ** 0.25)  # room for the bands
+    # one legend and one pair of labels for all panels
     figure.supxlabel("cycles a pixel", fontsize=9, color=MUTED)
     figure.supylabel("power", fontsize=9, color=MUTED)
     figure.legend(

@@ -66,6 +66,7 @@ def power_spectral_density(x: Tensor | NDArray[np.generic], layout: str | None =
     grey = _grey(x, layout)
     height, width = grey.shape[2:]
     power = torch.fft.fft2(grey).abs().square().mean(1) / (height * width)
+    # the ring that each frequency lies in
     size = min(height, width)
     down, across = (torch.fft.fftfreq(n, dtype=torch.float64, device=grey.device) for n in (height, width))
     radius = torch.sqrt(down[:, None] ** 2 + across[None, :] ** 2)
@@ -74,6 +75,7 @@ def power_spectral_density(x: Tensor | NDArray[np.generic], layout: str | None =
     ring[0, 0] = 0
     rings = size // 2 + 1
     ring = ring.clamp(max=rings).flatten()  # the last one collects the corners
+    # the mean of every ring, without the corners
     counts = torch.bincount(ring, minlength=rings + 1)[:rings]
     sums = torch.zeros(len(power), rings + 1, dtype=torch.float64, device=grey.device)
     sums.index_add_(1, ring, power.flatten(1))

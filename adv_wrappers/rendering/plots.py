@@ -110,6 +110,7 @@ def plot_returns(rows: Mapping[str, Mapping[str, Any]], path: str | Path, title:
         colour = ATTACKED if place else CLEAN
         mean = row["mean_return"]
         returns = row.get("returns") or []
+        # every episode as a stroke, the mean with its interval on top
         axes.plot(returns, [place] * len(returns), "|", color=colour, alpha=0.25, markersize=11, zorder=2)
         axes.errorbar(
             mean,
@@ -125,6 +126,7 @@ def plot_returns(rows: Mapping[str, Mapping[str, Any]], path: str | Path, title:
         )
         if place == 0:
             axes.axvline(mean, color=CLEAN, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7, zorder=1)
+    # names at the left, in the order of the rows from the top
     labels = [textwrap.fill(name, 38, break_long_words=True) for name in rows]
     axes.set_yticks(range(len(rows)), labels, fontsize=9)
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -201,14 +203,17 @@ def plot_lines(
     from matplotlib.ticker import MaxNLocator
 
     format_of(path)
+    # lines of one name have one colour in all panels, and stand in the legend once
     labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
     whole = all(float(x).is_integer() for panel in panels for line in panel.lines for x in line.x)
     columns = min(len(panels), _IN_A_ROW)
     rows = -(-len(panels) // columns)
+    # as high as the panels, the legend and the notes need
     wrapped = {label: _wrapped(label, _WIDEST) for label in labels}
     below = [axes_labels[0], *(_wrapped(note, 110) for note in notes)]
     legend = sum(0.25 + 0.17 * label.count("\n") for label in wrapped.values())  # inches
     height = 1.0 + max(2.6 * rows, legend) + 0.17 * sum(1 + line.count("\n") for line in below)
+    # the panels; places that are left in the last row stay empty
     figure = new_figure(5.6 + 2.2 * columns, height, 160, "constrained")
     grid = [*figure.subplots(rows, columns, squeeze=False).flat]
     handles = {}
@@ -220,6 +225,7 @@ def plot_lines(
         _plain(axes)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
+    # what all panels share
     figure.supxlabel("\n".join(below), color=MUTED, size=9)
     figure.supylabel(axes_labels[1], color=INK, size=9)
     names = [wrapped[label] for label in handles]
@@ -238,6 +244,7 @@ def _draw(axes: Axes, line: BandedLine, place: int, steps: bool) -> Artist:
     """Draw the line that is ``place`` in the legend."""
     colour = _COLOURS[place % len(_COLOURS)]
     style: Any = _DASHES[place // len(_COLOURS) % len(_DASHES)]
+    # the band, of a single point a stroke, and the line on top
     axes.fill_between(
         line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0, step="post" if steps else None
     )
@@ -253,6 +260,7 @@ def _draw(axes: Axes, line: BandedLine, place: int, steps: bool) -> Artist:
         marker=None if steps else _MARKERS[place % len(_MARKERS)],
         markersize=5,
     )
+    # points that are open are drawn hollow
     for x, y, is_open in zip(line.x, line.y, line.open_points, strict=False):
         if is_open:
             axes.plot(x, y, marker=drawn.get_marker(), markersize=5, color=colour, markerfacecolor="white", zorder=3)
@@ -318,6 +326,7 @@ def plot_trainings(
     format_of(path)
     figure = new_figure(8.0, 5.2 if len(curves) == 1 else 4.2, 160, "constrained")
     panels = figure.subplots(2, len(curves), sharex=True, sharey="row", squeeze=False)
+    # a column for each victim: a dot for some of the episodes, and a line of their moving mean
     for (name, curve), above, below in zip(curves.items(), *panels, strict=True):
         every = slice(None, None, max(1, -(-len(curve.steps) // _DOTS)))
         for axes, values in ((above, curve.regrets), (below, curve.perturbations)):
@@ -329,6 +338,7 @@ def plot_trainings(
     for axes, name in zip(panels[:, 0], ("regret", "perturbations"), strict=True):
         axes.set_ylabel(name, color=INK, fontsize=9)
     panels[1, 0].set_ylim(bottom=0)
+    # what the axes and the dots mean
     dots = "episodes" if together == 1 else f"means of {together} episodes"
     figure.supxlabel(f"environment steps of the training (dots: {dots}, line: mean of {window})", color=MUTED, size=9)
     _headed(figure, title)
@@ -352,6 +362,7 @@ def plot_histograms(counts: Mapping[str, NDArray[np.int64]], episodes: int, path
 
     format_of(path)
     figure = new_figure(8.0, 3.2, 160, "constrained")
+    # the panels share their axes: the longest episode, and all episodes
     longest = max(max(map(len, counts.values())), 1)
     for i, (name, values) in enumerate(counts.items()):
         axes = figure.add_subplot(1, len(counts), i + 1)

@@ -72,6 +72,7 @@ def held(folder: str | Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
+    # what this call is inside of holds the folder already
     place = Path(os.path.abspath(folder))
     if place in _mine.get():
         yield

@@ -24,6 +24,7 @@ def json_schema(kind: Any) -> JsonSchema:
     {'type': 'number', 'minimum': 0.0, 'maximum': 1.0}
     """
     origin, args = get_origin(kind), get_args(kind)
+    # what an annotation adds: limits, a description, further keywords
     if origin is Annotated:
         keywords: JsonSchema = {}
         for one in kind.__metadata__:
@@ -42,6 +43,7 @@ def json_schema(kind: Any) -> JsonSchema:
         return {"type": "array", "items": json_schema(args[0])}
     if origin is dict:
         return {"type": "object", **({} if args[1] is Any else {"additionalProperties": json_schema(args[1])})}
+    # an object with its fields, and no others
     if is_dataclass(kind) or is_typeddict(kind):
         hints = get_type_hints(kind, include_extras=True)
         names = [one.name for one in fields(kind)] if is_dataclass(kind) else [*hints]

@@ -21,6 +21,7 @@ def split_outside_quotes(text: str, separator: str) -> list[str]:
     i = 0
     while i < len(text):
         letter = text[i]
+        # a separator counts where neither a quote nor a bracket is open
         if quote:
             quote = "" if letter == quote else quote
         elif letter in "'\"":
@@ -75,6 +76,7 @@ def parse_value(text: str) -> Any:
     """A number, word or text; ``a;b`` is a tuple of them, ``a;`` of one, and ``(a;b);(c;d)`` one of tuples."""
     if is_quoted(text):
         return text[1:-1]
+    # several values, or one in brackets
     if ";" in text:
         try:
             items = split_outside_quotes(text, ";")
@@ -87,6 +89,7 @@ def parse_value(text: str) -> Any:
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]
+    # a fraction, a number of Python, or the text itself
     above, slash, below = text.partition("/")
     try:
         if slash:  # 8/255

@@ -177,18 +177,21 @@ def value_of(kind: Any, data: Any, name: str = "it") -> Any:
     >>> value_of(tuple[float, ...], [1, 2.5])
     (1.0, 2.5)
     """
+    # the annotation without what it adds, and the kinds of its parts
     declared = kind
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     origin, args = get_origin(kind), [one for one in get_args(kind) if one is not NoneType]
     if origin in (Union, UnionType):
         return None if data is None else value_of(args[0], data, name)
+    # a dataclass by its fields
     if is_dataclass(kind) and isinstance(data, Mapping):
         kinds = _hints(cast(Any, kind))
         needed = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
         if missing := [key for key in needed if key not in data]:
             raise ValueRangeError(f"{cast(Any, kind).__name__} is missing {', '.join(missing)}")
         return cast(Any, kind)(**{key: value_of(kinds[key], part, key) for key, part in data.items()})
+    # a list part by part, numbers all at once
     if origin in (tuple, list, Sequence) and isinstance(data, (tuple, list)):
         numbers = data and isinstance(data[0], (int, float))
         if numbers and all(part.kind in (int, float) for part in _expected(args[0]).parts):

@@ -190,6 +190,7 @@ class Part(NamedTuple):
 
     def plain(self, value: Any) -> Any:
         """The value, with plain numbers in the place of NumPy's; ``_REFUSED`` where it is none of this part."""
+        # numbers within their limits, one of some words, flags, collections, and instances of a class
         if self.kind in (int, float):
             plain = plain_number(value)
             number = (plain if is_integer(plain) else None) if self.kind is int else finite_float(plain)
@@ -262,6 +263,7 @@ class Expected:
 
 def _parts(kind: Any, limits: Limits | None = None) -> Iterator[Part]:
     origin, args = get_origin(kind), get_args(kind)
+    # limits hold for the number that they are written beside, through unions too
     if origin is Annotated:
         yield from _parts(args[0], next((one for one in args[1:] if isinstance(one, Limits)), limits))
     elif origin in (Union, UnionType):
