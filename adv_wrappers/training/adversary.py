@@ -351,17 +351,20 @@ def train_adversary(
         workers=workers,
         env_workers=env_workers,
     )
+    # what the adversary is trained for: against whom, where, by which actor and within what
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     actor = as_actor(kind, victim)
     actors: Mapping[str, Actor | Hybrid] = {actor.name: actor} if form is None else actors_by_form(actor, form)
     budget = adversary_budget(actor, victim, eps, scale, within)
     when = parse_when(when) if isinstance(when, str) else when
+    # a folder holds values alone, no functions
     if out is not None and when is not None and not isinstance(when, When):
         raise ThreatError(f"a folder keeps timings such as Bernoulli(0.5), not the function {when!r:.60}")
     if out is not None and reward is not None and not isinstance(reward, Value):
         raise ThreatError(f"a folder keeps rewards such as PerturbationCost(1.0), not the function {reward!r:.60}")
     warn_of_unknown(out, victim, environment)
+    # one training for every form of PA-AD's actions, or a single one
     tasks = {
         name: AdversaryTask(environment, AdversaryScore(victim, one, budget, when, observe), reward, quantize)
         for name, one in actors.items()
@@ -411,6 +414,7 @@ def train_director(
     when = task.score.when
     algorithm = training.algorithm
     steps = training.steps
+    # what cannot be trained is refused before anything is made
     flat = not sees_images(victim.observation_space)
     rows = training.num_envs if training.num_envs is not None else 1 if algorithm == "dqn" else 32 if flat else 8
     _check_learnable(algorithm, actor, victim)
@@ -421,6 +425,7 @@ def train_director(
         one_thread(),
         Scoring(setup, training.workers) as scoring,
     ):
+        # the game, and the algorithm with its networks
         reward = minus_reward if task.reward is None else task.reward
         how: Any = {"reward": reward, "observe": task.score.observe, "quantize": task.quantize}
         game = adversary_game(vector, victim, actor, budget, when, **how)
@@ -443,6 +448,7 @@ def train_director(
             **({"reward": task.reward.to_dict()} if isinstance(task.reward, Value) else {}),
         }
         kept = TrainingFolder(out, "adversary", about)
+        # a new model, or one that goes on from the last checkpoint
         model = adversary_model(game, whole, flat)
         if kept.checkpoint is not None:
             restore_model(model, kept.checkpoint / MODEL, kept.checkpoint / NORMALISER)

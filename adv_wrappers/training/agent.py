@@ -234,10 +234,12 @@ class AdversarySpec:
             AdvWrappersError: one of its kinds, for arguments that describe none.
         """
         when = parse_when(when) if isinstance(when, str) else when
+        # plain training has no adversary, and so no timing of one
         if adversary is None or adversary == "none":
             if when is not None:
                 raise ThreatError("when= is the timing of an adversary, and there is none: give adversary=")
             return AdversarySpec()
+        # an actor, by its name, its dictionary or itself, learns beside the agent
         named = Value.kinds.get(adversary) if isinstance(adversary, str) else None
         if isinstance(adversary, Mapping):
             named = Value.kinds.get(str(adversary.get("type")))
@@ -251,6 +253,7 @@ class AdversarySpec:
             if budget is None:
                 raise ThreatError(f"{adversary!r:.40} needs a budget: give eps=")
             return AdversarySpec(adversary, budget, when)
+        # anything else is a threat, which attacks the agent as it is
         if isinstance(adversary, str) and adversary.partition(":")[0].strip() not in presets:
             known = ", ".join(presets)
             raise ThreatError(
@@ -284,6 +287,7 @@ def parse_robust(robust: object, budget: Budget | None, algorithm: AgentAlgorith
             f"robust= is not for {algorithm.name}: there are no bounds through an LSTM, and smoothing is for agents "
             "without a hidden state. Train against an adversary, such as adversary='pa-ad'"
         )
+    # a name stands for the method with its defaults
     named = algorithm.methods
     found = named[robust]() if isinstance(robust, str) and robust in named else robust
     if not isinstance(found, algorithm.method):
@@ -316,6 +320,7 @@ def victim_and_algorithm(victim: Any, algorithm: str | None) -> tuple[Victim | N
         return None, AGENT_ALGORITHMS[algorithm or "ppo"]
     is_model = not isinstance(victim, (Victim, str)) and hasattr(victim, "policy")
     found = from_sb3(victim) if is_model else load_victim(victim)
+    # the algorithm that the victim's kind of output asks for, unless one was given
     own = "dqn" if found.kind == "q" else "recurrent-ppo" if found.recurrent else "ppo"
     kind = AGENT_ALGORITHMS[algorithm or own]
     if not kind.begins_from:
@@ -347,6 +352,7 @@ def check_spaces(
     env = make_env()
     observations, actions = env.observation_space, env.action_space
     env.close()
+    # what agents can see and do, then what this algorithm can
     one_dimension = isinstance(observations, spaces.Box) and len(observations.shape) == 1
     if not (one_dimension and np.dtype(observations.dtype).kind == "f") and not is_stack(observations):
         raise SpaceError(
@@ -393,6 +399,7 @@ def algorithm_settings(
         method: a robust one, which may have networks of its own.
     """
     kwargs: dict[str, Any]
+    # networks like those that it starts from, or new ones
     if parts is not None and algorithm.name == "dqn":
         assert not isinstance(parts, RecurrentPolicy)
         kwargs = q_policy_kwargs_of(parts)
@@ -409,6 +416,7 @@ def algorithm_settings(
         }
     if algorithm.name != "a2c":
         kwargs["optimizer_kwargs"] = {"fused": True, **({} if algorithm.off_policy else {"eps": 1e-5})}
+    # what the method needs comes before defaults, and what was given before all
     own = {**kwargs, **({} if method is None else method.policy_kwargs), **given.get("policy_kwargs", {})}
     return {**agent_settings(algorithm.name, rows, images, given), "policy_kwargs": own}
 
@@ -436,6 +444,7 @@ def make_agent(
     algorithm, settings = AGENT_ALGORITHMS[training.algorithm], dict(training.settings)
     if not callable(settings["learning_rate"]):
         settings["learning_rate"] = functools.partial(_linear_schedule, float(settings["learning_rate"]))
+    # the normaliser: none for images and off-policy algorithms, and that of the first agent where there is one
     images = is_stack(env.single_observation_space)
     normalize = normalize and not algorithm.off_policy
     norm = not images and (normalize if parts is None else parts.normalise is not None)
@@ -447,6 +456,7 @@ def make_agent(
         statistics.mean, statistics.var = parts.normalise.mean.double().numpy(), std**2 - normal.epsilon
         normal.clip_obs = math.inf if parts.normalise.clip is None else parts.normalise.clip
     hold_statistics(normal, fixed=parts is not None)
+    # the policy that has these networks
     norms = isinstance(parts, MLPPolicy) and bool(parts.norms)
     q_policy = LayerNormQPolicy if norms else DQNPolicy
     flat = "MlpLstmPolicy" if algorithm.recurrent else "MlpPolicy"
@@ -458,6 +468,7 @@ def make_agent(
     model = made_model(kind, arguments, settings)
     if isinstance(model, RobustUpdates) and isinstance(method, RobustPolicyMethod):
         model.method_critic = method.make_critic(model)
+    # weights of the checkpoint, or of the agent that it starts from
     if checkpoint is not None:
         restore_model(model, *(checkpoint / name for name in AGENT_FILES))
     elif isinstance(model, PrioritizedDQN) and parts is not None:
@@ -489,6 +500,7 @@ def make_adversary(
         return None
     actor = as_actor(spec.actor, agent.victim)
     assert isinstance(actor, Actor)
+    # the adversary's game is against the agent as it is at that moment
     within = spec.within.resolve(agent.victim if actor.on == "observation" else None)
     env, settings = adversary_game(make_rows(), agent.victim, actor, within, spec.when), dict(training.settings)
     settings["policy_kwargs"] = {**policy_kwargs(env.observation_space), **settings.get("policy_kwargs", {})}
@@ -496,6 +508,7 @@ def make_adversary(
     if checkpoint is not None:
         restore_model(model, *(checkpoint / name for name in ADVERSARY_FILES))
         model.env.seed(later_seed(training.seed, int(model.num_timesteps)))
+    # in the agent's phase a snapshot of the director attacks, which does not change while the agent learns
     snapshot = DirectorSnapshot()
     snapshot.update(model)
     deployed = actor.open() if actor.victim is agent.victim else actor
@@ -669,16 +682,19 @@ def train_agent(
         workers=workers,
         env_workers=env_workers,
     )
+    # what several arguments say has to be the same
     if gamma is not None:
         if given.get("gamma", gamma) != gamma:
             raise ThreatError(f"gamma={gamma!r} and settings['gamma']={given['gamma']!r} differ: give one of them")
         training = replace(training, settings={**given, "gamma": gamma})
+    # the adversary learns by PPO, from draws of its own
     own_seed = later_seed(training.seed, ADVERSARY_SEED)
     own_settings = {} if adversary_settings is None else adversary_settings
     opposing = replace(training, algorithm="ppo", seed=own_seed, settings=own_settings)
     if observations is not None and initial is not None:
         raise ValueRangeError("observations= is of a new agent: that of victim= keeps its own")
     observations = "normalized" if observations is None else observations
+    # what the agent is trained against: an adversary, a robust loss, or both
     if adversary == "auto":
         adversary = "pa-ad" if robust is None else None
     budget = given_budget(eps, scale, within)
@@ -688,6 +704,7 @@ def train_agent(
     hardening = parse_robust(robust, budget, kind)
     method = None if hardening is None else hardening.method
     parts = None if initial is None else networks_of_agent(initial)
+    # the environment has to suit agent, algorithm and method
     environment = Environment.of(env, initial, env_kwargs, make)
     functions = () if spec.threat is None else functions_of(spec.threat)
     warn_of_unknown(out, None, environment, *functions)
@@ -723,6 +740,7 @@ def train_agent(
         if num_envs == training.workers == 1 and only_one_runs(environment):
             one = opened.enter_context(closing(OneEnvironment(environment)))
             played, most = Environment(one), 1
+        # both sides, new or from the last checkpoint
         checkpoint, normalize = folder.checkpoint, observations == "normalized"
         scored_under = None if spec.threat is None or spec.threat.on == "reward" else spec.threat
         model = make_agent(make_rows(), training, parts, checkpoint, rewards, method, normalize)
@@ -736,6 +754,7 @@ def train_agent(
                 scored_under = as_threat("max-diff", within=budget)
         opponent = make_adversary(agent, spec, make_rows, opposing, checkpoint)
         agent.attack(spec.threat, opponent)
+        # checkpoints are scored beside the training
         setup = ScoringSetup(played, episodes, training.seed, True, AgentScore(hardening), most)
         scoring = opened.enter_context(Scoring(setup, training.workers))
         fit = AgentFit(

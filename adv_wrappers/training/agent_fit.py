@@ -213,6 +213,7 @@ class AgentTrainer:
                 # live victim from the new ones, and they would differ to the end of the episode.
                 self.model._last_obs = self.normal.normalize_obs(self.normal.get_original_obs())
         seen.clear()
+        # budgets in units of the normaliser change with it
         for layer in self.layers:
             assert self.within is not None
             within = self.within.resolve(next(iter(layer.threat.victims), self.victim))
@@ -271,6 +272,7 @@ class AgentScore(CheckpointScore[AgentSnapshot, AgentReturns]):
         agent, threat = checkpoint.agent, checkpoint.threat
         if self.robust is not None and not checkpoint.is_first:
             agent = self.robust.deployed(agent)
+        # the clean return, and that under the adversary of its day
         attacked = None if threat is None else evaluator.play(agent, threat)
         clean = evaluator.play(agent)
         returns = {"clean": clean, "attacked": attacked}
@@ -281,6 +283,7 @@ class AgentScore(CheckpointScore[AgentSnapshot, AgentReturns]):
             returns["gwc"] = worst.returns
         elif threat is not None and threat.on == "observation":
             within = threat.budget
+        # where every episode is lost alike, smaller budgets tell checkpoints apart
         strongest = attacked if worst is None else worst.returns
         lost = strongest is not None and all_lost(strongest, clean)
         max_diff = self._max_diff(evaluator, agent, within) if lost and within is not None else None
@@ -362,6 +365,7 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
         self.select = select
         self.progress = progress
         self.bounds, self.on_steps = bounds, on_steps
+        # a training that resumes counts on from its record
         self.seconds.update(folder.record[-1]["seconds"] if folder.record else {})
         self.next_phase = (self.num_steps // phase + 1) * phase
         self.told = -1  # steps that on_steps was told of last

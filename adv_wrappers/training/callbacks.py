@@ -229,9 +229,11 @@ def training_environment(model: BaseAlgorithm) -> Environment:
     give = "give env= for the evaluations"
     if venv is None:
         raise SpaceError(f"the model has no environment: {give}")
+    # wrappers of the vector may only normalise, watch or attack
     for wrapper in wrappers_of(venv)[:-1]:
         if not isinstance(wrapper, (VecNormalize, VecMonitor, Layer, VecProbabilisticTiming)):
             raise SpaceError(f"{type(wrapper).__name__} changes the training's environment: {give}")
+    # the id and arguments that one row was made by
     spec = venv.get_attr("spec", 0)[0]
     if spec is None:
         raise SpaceError(f"the training's environment was not made by an id: {give}")

@@ -114,6 +114,7 @@ def exploring_victim(victim: Victim, noise: float) -> Victim:
     check_vectors("a Robust Sarsa critic", victim)
     space, other = victim.action_space, copy.copy(victim)
     assert isinstance(space, spaces.Box)
+    # Sarsa needs the value of other actions than the most likely ones, so actions are drawn
     if isinstance(other, VictimAround):  # which acts by the agent that it is around
         other.victim, other.select = exploring_victim(other.victim, noise), "sample"
         return other
@@ -169,6 +170,7 @@ class TransitionCollector:
         played = list[tuple[Array, ...]]()
         next_act = list[Array]()
         returns = list[float]()
+        # the action of a step is the next action of the step before, unless an episode ended between
         for step in self.episodes.play(steps, self.runner.act):
             _, act, _, reward, ended, over = step
             if played:
@@ -327,6 +329,7 @@ class SarsaLearner:
         losses = []
         pieces = order.tensor_split(max(min(count, len(x) // 2), 1))
         for i, rows in enumerate(pieces):
+            # the TD loss of this minibatch
             share = done + part * i / len(pieces)
             q = self.net(x[rows]).squeeze(-1)
             if self.how.successor == "shuffled":
@@ -337,6 +340,8 @@ class SarsaLearner:
                 with torch.no_grad():
                     then = self.net(after[rows]).squeeze(-1) * ~ended[rows]
                 loss = smooth_l1_loss(q, reward[rows] + self.how.gamma * then)
+            # the robustness term, whose box grows in the second third of the training, and the rate, which falls in the
+            # last
             grown = min(max(3 * share - 1, 0.0), 1.0)
             penalty = self._penalty(x[rows], q, grown) if self.how.robust and grown > 0 else None
             total = loss if penalty is None else loss + self.how.weight * penalty
@@ -426,6 +431,7 @@ class CriticTraining:
         folder, how = self.folder, self.how
         self.environment.spaces_for(self.victim)  # which checks them
         with one_thread():
+            # rounds of playing and learning, from where the record ends
             collector = TransitionCollector(self.environment, self.player, how.num_envs, (how.seed, len(folder.record)))
             with closing(collector.venv):
                 self._begin()
@@ -473,10 +479,12 @@ class CriticTraining:
         length = math.ceil(min(ROUND, whole - before) / rows)
         taken = collector.collect(max(length, 2))
         self.returns.update(taken.reward, taken.over)
+        # inputs are normalised by what the first round saw
         if self.normalise is None:
             seen = self._tensor(taken.obs)
             std = seen.std(0)
             self.normalise = Normalize(seen.mean(0), torch.where(std > 1e-6, std, torch.ones_like(std)), CLIP)
+        # the batch: state and action, what followed, rewards in units of the spread of returns
         x, after = (
             torch.cat([self.normalise(self._tensor(obs)), self._tensor(act)], -1)
             for obs, act in ((taken.obs, taken.act), (taken.next_obs, taken.next_act))
@@ -485,6 +493,7 @@ class CriticTraining:
         reward = self._tensor(taken.reward / self.returns.std)
         entropy = np.random.SeedSequence((self.how.seed, len(self.folder.record)))
         draws = torch.Generator().manual_seed(int(entropy.generate_state(1)[0]))
+        # ten passes, and a line of the record
         part, found = reward.numel() / whole / EPOCHS, []
         for epoch in range(EPOCHS):
             done = before / whole + epoch * part
@@ -677,6 +686,7 @@ def train_critic(
     environment = Environment.of(env, victim, env_kwargs, make)
     if settings is None:
         settings = [{}] if _ONE_SETTING & {*training} else SMALL
+    # one critic is trained without attacks, several are compared by them
     if len(settings) == 1:
         one = CriticSettings.of({"seed": seed}, training, *settings)
         return CriticTraining(victim, environment, one, out).run(progress)
@@ -743,6 +753,7 @@ def scan_critics(
     check_critic_settings(settings, training)
     how = RobustSarsa(critic=lambda obs, act: act, steps=attack_steps)
     victim = load_victim(victim)
+    # the attack that critics are compared by, without its critic yet
     attack = ThreatModel("observation", how, default_budget(victim) if within is None else within)
     needed_budget("a comparison of critics", None, None, attack.within)
     attack = attack.against(victim)
@@ -753,6 +764,7 @@ def scan_critics(
         one = CriticSettings.of({"seed": 3 * seed}, training, setting)
         trainings[setting_text(setting)] = CriticTraining(victim, environment, one, folder)
     attack.check(*environment.spaces_for(victim))
+    # the critics, and the attack with each of them
     critics = [training_run.run(progress, name) for name, training_run in trainings.items()]
     attacks = [replace(attack, how=RobustSarsa(victim, critic=critic, steps=how.steps)) for critic in critics]
 
@@ -768,6 +780,7 @@ def scan_critics(
             resume=out is not None,
         )
 
+    # the strongest is chosen on some episodes and scored on others
     chosen = evaluate_on(attacks, _CHOOSE, "chosen")
     means = [row.mean_return for row in chosen.threats[1:]]
     best = means.index(min(means))

@@ -145,10 +145,12 @@ def train_denoiser(
     check_vectors("a denoiser", victim, continuous=False)
     assert isinstance(seen, spaces.Box)
     action_feature_count(victim.action_space)
+    # the budget, within which noise is drawn and reconstructions stay
     budget = Linf(eps, scale).resolve(victim)  # type: ignore[arg-type]
     budget.check(seen.low, seen.high, False)
     if budget.is_zero:
         raise BudgetError(f"a denoiser is trained for a budget above zero, got {budget!r}")
+    # enough steps for windows of the training and for those that are held out
     least = (LEAST_STEPS - 1) * num_envs + (unroll + 1) * num_envs
     if transitions <= least:
         raise ValueRangeError(f"expected more than {least} transitions in {num_envs} environments, got {transitions}")
@@ -173,6 +175,7 @@ def train_denoiser(
         return Denoiser(str(folder.out))
     environment.spaces_for(victim)  # which checks them
     with one_thread():
+        # clean episodes, the network, and its errors on what was held out
         played = kept_or_played(folder, environment, victim, transitions, 0, progress)
         trained, held_out = played.split(round(len(played.over) * (1 - HELD_OUT)))
         net = _fit(trained, budget, how, progress)
@@ -204,6 +207,7 @@ def _fit(
     windows = _Windows(played, how["history"], how["unroll"])
     optimizer = torch.optim.Adam(net.net.parameters(), lr=lr)
     draw = torch.Generator().manual_seed(int(np.random.SeedSequence((how["seed"], 2)).generate_state(1)[0]))
+    # Adam on windows that are drawn evenly
     for done in range(1, updates + 1):
         rate, loss = cosine_rate(lr, done - 1, updates), _loss(net, windows, how["batch"], draw)
         failed = f"the training of the denoiser left the finite numbers: choose lr below {rate:g}"
@@ -229,6 +233,7 @@ class _Windows:
         age = np.zeros(over.shape, np.int64)  # steps since the beginning of the episode
         for t in range(1, len(over)):
             age[t] = np.where(over[t - 1], 0, age[t - 1] + 1)
+        # windows lie within one episode: they start at least so many steps before its end
         whole = np.zeros(over.shape, bool)
         last = len(over) - steps + 1
         whole[:last] = age[steps - 1 :] >= steps - 1 if steps > 1 else True
@@ -259,6 +264,7 @@ def _loss(net: DenoisingNetwork, windows: _Windows, batch: int, draw: torch.Gene
     if past is not None:  # as if reconstructions had drifted off
         drift = torch.rand(batch, 1, generator=draw) * torch.randn(obs[:, 0].shape, generator=draw)
         past = past[0] + (net.unit * drift)[:, None] * past[2][..., None], past[1], past[2]
+    # how much noise: a share of the budget, or a level that is drawn for every row
     level = size = None
     if net.levels is None:
         size = torch.rand(batch, 1, generator=draw)
@@ -274,10 +280,12 @@ def _loss(net: DenoisingNetwork, windows: _Windows, batch: int, draw: torch.Gene
         else:
             target = torch.randn(obs[:, step].shape, generator=draw)
             move = size * target
+        # the network says how far the observation was moved; later steps count more
         moved = obs[:, step] + net.unit * move
         found = net.noise(moved, net.condition(past), level)
         total = total + (step + 1) * (found - target).square().mean()
         weights += step + 1
+        # what the next step remembers is this reconstruction, with its errors
         if past is not None:
             clean = moved - net.unit * (found if net.levels is None else size * found)
             past = net.push(past, clean, act[:, step])
@@ -289,12 +297,14 @@ def _errors(net: DenoisingNetwork, held_out: Trajectories, seed: int) -> Section
     """What :func:`train_denoiser` says of the errors on episodes that were held out."""
     obs, act = torch.from_numpy(held_out.obs), torch.from_numpy(held_out.act)
     draw = torch.Generator().manual_seed(int(np.random.SeedSequence((seed, 3)).generate_state(1)[0]))
+    # the moves that errors are measured under, in features that the budget moves at all
     even = 2 * torch.rand(obs.shape, generator=draw) - 1
     corners = (2 * torch.rand(obs.shape, generator=draw) - 1).sign()
     moved_features = net.unit > 0  # of the others nothing is lost
     unit = torch.where(moved_features, net.unit, torch.ones_like(net.unit))
 
     def left(move: Tensor) -> dict[str, float]:
+        # episode by episode: the memory begins anew where one ends
         past, after = net.start(obs.shape[1]), []
         for t in range(len(obs)):
             found = net(obs[t] + net.unit * move[t], past)

@@ -45,6 +45,7 @@ class DirectorCNN(BaseFeaturesExtractor):
             nn.ReLU(),
             nn.Flatten(),
         )
+        # how many numbers the convolutions give, found by running them
         with torch.no_grad():
             size = self.net(torch.zeros(1, *space.shape)).shape[1]
         self.net.extend([nn.Linear(size, features), nn.ReLU()])
@@ -92,6 +93,7 @@ def director_of(model: Any) -> Director:
         ThreatError: for another policy than linear layers on flat observations, or on :class:`DirectorCNN`.
     """
     policy, normal = model.policy, model.get_vec_normalize_env()
+    # the layers behind the features, by the kind of policy
     head: list[nn.Module] = []
     if isinstance(policy, DQNPolicy):
         policy = policy.q_net
@@ -105,6 +107,7 @@ def director_of(model: Any) -> Director:
             f"expected a PPO, A2C or DQN model whose features are flat observations or DirectorCNN, got {found}: give "
             f"Director(nn.Sequential(...)) its layers"
         )
+    # from observations to actions in one row of layers: flattened, normalised as in training, and the policy
     layers: list[nn.Module] = []
     if isinstance(features, FlattenExtractor) and len(model.observation_space.shape) > 1:
         layers.append(nn.Flatten())

@@ -130,6 +130,7 @@ def train_dynamics(
         noise = 0
         random = 0
         num_envs = 1
+    # every part has to be long enough for something to be held out
     drawn = round(transitions * random)
     for what, count in (("the victim's own", transitions - drawn), ("random", drawn)):
         if 0 < count <= (LEAST_STEPS - 1) * num_envs:
@@ -155,12 +156,14 @@ def train_dynamics(
         return Dynamics(str(folder.out))
     environment.spaces_for(victim)  # which checks them
     with one_thread():
+        # algorithm 2: transitions of the victim and of random actions
         counts = {"victim": (victim, transitions - drawn), "random": (None, drawn)}
         parts = {} if given is None else {"recorded": given}
         for stream, (source, (player, count)) in enumerate(counts.items() if given is None else ()):
             if count:
                 parts[source] = kept_or_played(folder, environment, player, count, stream, progress)
         kept = {source: part.split(round(len(part.over) * (1 - HELD_OUT))) for source, part in parts.items()}
+        # the network learns from the first steps, its errors are those of the last
         data = _Data.of([train for train, _ in kept.values()])
         net = _fit(data, folder, progress)
         with closing(environment()) as made:
@@ -207,6 +210,7 @@ def _fit(data: _Data, folder: TrainingFolder, progress: Callable[[str, int, int]
     how, statistics = folder.about["training"], data.statistics()
     sizes = data.obs.shape[1] + data.act.shape[1], *how["hidden"], data.change.shape[1]
     if len(sizes) == 2:
+        # a linear model has a solution in closed form, by least squares
         layer = nn.Linear(*sizes)
         model = TransitionModel([nn.Sequential(layer)], **statistics)
         x, y = model.inputs(data.obs, data.act).double(), _normalised(data.change, statistics["change"]).double()
@@ -230,12 +234,14 @@ def _descend(
     x, y = model.inputs(data.obs, data.act), _normalised(data.change, (model.change_mean, model.change_std))
     epochs, batch = how["epochs"], min(how["batch"], len(x))
     each, optimizer = len(x) // batch, torch.optim.Adam(net.parameters(), lr=lr)
+    # on from the last checkpoint
     if folder.checkpoint is not None:
         state = read_tensors(folder.checkpoint)
         with decoding(f"{folder.checkpoint} as the state of this model"):
             net.load_state_dict(state["network"])
             optimizer.load_state_dict(state["optimizer"])
     for epoch in range(len(folder.record), epochs):
+        # the order of an epoch follows from its number, so that a training that resumes goes on alike
         order = torch.from_numpy(np.random.default_rng((how["seed"], 3, epoch)).permutation(len(x)))
         for i, rows in enumerate(order[: each * batch].split(batch)):
             rate, loss = cosine_rate(lr, epoch + i / each, epochs), (net(x[rows]) - y[rows]).square().mean()
@@ -282,6 +288,7 @@ def _open_loop(model: TransitionModel, played: Trajectories, steps: int) -> floa
     t, row = np.nonzero(ends[steps - 1 : steps + last] == ends[: last + 1])
     if not len(t):
         return None
+    # from starts that are spread evenly, each step from the one that was predicted before
     chosen = np.linspace(0, len(t) - 1, min(STARTS, len(t))).astype(int)
     t, row = t[chosen], row[chosen]
     obs = torch.from_numpy(played.obs[t, row])

@@ -72,6 +72,7 @@ def restore_model(model: BaseAlgorithm, weights: Path, statistics: Path) -> None
         _load_moments(normal.ret_rms, moments["reward"])
         if normal.norm_obs:
             _load_moments(normal.obs_rms, moments["observation"])
+    # weights and the state of the optimizer, which have to be those of such a model
     parts = ["data", *(f"{name}.pth" for name in model._get_torch_save_params()[0])]
     stored = members(read_bytes(weights), weights, parts)
     with decoding(weights):
@@ -185,6 +186,7 @@ class Fit(BaseCallback, Generic[P, R]):
             set_random_seed(later)
             assert model.env is not None
             model.env.seed(later)
+        # what is left of the steps, and the scores of the checkpoints that are still being played
         self.init_callback(model)
         try:
             if self.num_steps < steps:

@@ -166,6 +166,7 @@ def _read_state(path: Path) -> Info:
             "format": _FORMAT,
             **data,
         }
+        # values of the right kind, whose numbers point at what is there
         if found["format"] != _FORMAT or found["kind"] not in _WORDS:
             raise CardError(
                 f"expected a training in format {_FORMAT}, got {found['kind']!r:.80}, {found['format']!r:.80}"
@@ -224,6 +225,7 @@ class TrainingFolder:
         self._last: str | None = None  # the name of the last checkpoint
         if self.out is None:
             return
+        # a new training, or the same one, which goes on
         self.about = as_json(about)
         if not (self.out / STATE).exists():
             _check_nothing_else(self.out)
@@ -234,6 +236,7 @@ class TrainingFolder:
                 f"{self.out} holds the {_WORDS[found['kind']]}, and not the {_WORDS[kind]}: give another out="
             )
         check_same(self.out, found["about"], self.about, _WORDS[kind].split()[0])
+        # what an interrupted process has left is made whole
         self.record = found["record"]
         self.best = found["best"]
         self.result = found["result"]
@@ -308,6 +311,7 @@ class TrainingFolder:
         self.record.append(row)
         if best:
             self.best = len(self.record) - 1
+        # the checkpoint first, then the state that names it, and only then what it replaces goes
         if self.out is not None and checkpoint is not None:
             self._last = f"{_CHECKPOINT}{row['steps']}"
             place = self.out / self._last

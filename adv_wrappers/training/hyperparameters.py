@@ -98,6 +98,7 @@ def agent_settings(algorithm: str, rows: int, images: bool, given: AlgorithmSett
     if algorithm in ("td3", "ddpg"):  # those of SB3; one update for each step of an environment
         own = {"gamma": 0.99, "learning_rate": 1e-3, "buffer_size": 300_000, "learning_starts": 1000}
         return {**own, "batch_size": 256, "train_freq": 1, "gradient_steps": rows, **given}
+    # those of algorithms on rollouts
     common = {"gamma": 0.99, "gae_lambda": 0.95}
     if algorithm == "a2c":
         return {**common, "n_steps": 16, "learning_rate": 7e-4, **given}

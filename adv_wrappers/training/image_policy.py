@@ -144,6 +144,7 @@ def image_networks_of(victim: Victim) -> ImageNetworks:
             "expected pictures over 255, convolutions without padding, one hidden linear layer, and ReLUs between, "
             f"got {what:.300}"
         )
+    # a value is taken over where it shares the policy's trunk
     trunk, policy = found
     others = None if not isinstance(valued, nn.Module) else _parts(layers_in_order(valued) or [])
     shared = others is not None and all(
@@ -154,6 +155,7 @@ def image_networks_of(victim: Victim) -> ImageNetworks:
 
 def _parts(layers: list[nn.Module]) -> tuple[tuple[nn.Conv2d | nn.Linear, ...], nn.Linear] | None:
     first, *rest = layers or [nn.Identity()]
+    # pictures over 255, then convolutions and two linear layers, with a ReLU between any two
     over_255 = isinstance(first, Normalize) and bool((first.mean == 0).all() and (first.std == 255).all())
     weighted = [layer for layer in rest if isinstance(layer, (nn.Conv2d, nn.Linear))]
     if not over_255 or first.clip is not None or len(weighted) < 3:

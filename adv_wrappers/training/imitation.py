@@ -123,12 +123,14 @@ def fit(
     Raises:
         ValueRangeError: for labels that the training diverges on.
     """
+    # inputs normalised by the mean and deviation of all labels
     x = torch.as_tensor(labels.observations, dtype=torch.float64)
     std = x.std(0, correction=0)
     std = torch.where(std > _LEAST_STD, std, torch.ones_like(std))
     normalise = Normalize(x.mean(0).float(), std.float())
     inputs = normalise(x.float())
     draws = torch.Generator().manual_seed(seed)
+    # discrete actions by cross-entropy, continuous ones by regression
     if isinstance(acted, spaces.Discrete):
         chosen = torch.as_tensor(labels.actions, dtype=torch.int64) - int(acted.start)
         net = tanh_mlp((inputs.shape[1], *hidden, int(acted.n)), _GAIN, draws)
@@ -179,6 +181,7 @@ def _regression(
     Actions at a bound were clipped there: an output beyond it is as good, and costs nothing.
     """
     assert isinstance(space, spaces.Box)
+    # outputs are learned in units of the actions' deviation
     y = torch.as_tensor(actions, dtype=torch.float32)
     mean, std = y.mean(0), y.std(0, correction=0)
     std = torch.where(std > _LEAST_STD, std, torch.ones_like(std))
@@ -193,6 +196,7 @@ def _regression(
         return over.square().mean()
 
     _train(net, inputs, loss_of, epochs, draws)
+    # and brought back to their own units by the last layer
     last = net[-1]
     assert isinstance(last, nn.Linear)
     with torch.no_grad():
@@ -268,6 +272,7 @@ def ask(
         player: who plays; None for the victim itself.
         source: the index into ``SOURCES`` that the labels get.
     """
+    # side by side, in fewer rows where few queries are left to fill them
     rows = 1 if count is None else max(1, min(_ROWS, count // _LENGTH))
     venv: AnyVectorEnv = wrap(EpisodesVectorEnv(make_env, rows), *threats)
     observations = []
@@ -284,6 +289,7 @@ def ask(
                     observations.append(obs[:left])
                     actions.append(runners[0].peek(obs, np.arange(left)))
                 break
+            # the victim is asked at every observation, and acts on it unless somebody else plays
             taken = [runner.act(obs) for runner in runners]
             observations.append(np.array(obs))
             actions.append(taken[0])
@@ -455,6 +461,7 @@ class _Imitating:
         self.how = how
         observed, acted = self.observed, self.acted = environment.spaces_for(victim)
         check_imitable(observed, acted, out)
+        # the attacks that the victim is asked under
         if threats is None:
             name = "pgd" if isinstance(acted, spaces.Discrete) else "max-diff"
             threats = [f"{name}:eps={radius},scale=victim" for radius in RADII]
@@ -484,8 +491,10 @@ class _Imitating:
         seed = self.how["seed"]
         if folder.finished and folder.out is not None:
             return Imitation(load_card(folder.out), **folder.result, rounds=tuple(folder.record))
+        # agreement is measured on episodes of their own
         test = ask(self.victim, self.environment, episode_seeds((seed, 1), True), episodes=self.how["episodes"])
         surrogate = None if self.labels is None else self._fit(self.labels)
+        # each round asks its share of the queries, and trains anew on all labels
         for done in range(len(folder.record), rounds + 1):
             count = queries * (done + 1) // (rounds + 1) - queries * done // (rounds + 1)
             self.labels = self._round(done, count, surrogate)
@@ -496,6 +505,7 @@ class _Imitating:
             if progress is not None:
                 progress(len(self.labels), queries)
         assert surrogate is not None and self.labels is not None
+        # and how often both agree where the surrogate is attacked
         attacked = self._ask_attacked(surrogate)
         result = {
             "agreement": self._agreement(surrogate, test),
@@ -526,6 +536,7 @@ class _Imitating:
         if surrogate is None or self.labels is None:
             return ask(self.victim, self.environment, episode_seeds((seed, 3, number), False), count)
         found = self.labels
+        # the sources of this round in equal parts
         near = noise > 0 and not self.victim.recurrent
         sources = ((ATTACKED, bool(self.threats)), (SURROGATE, True), (NEARBY, near))
         parts = [source for source, there in sources if there]
@@ -568,6 +579,7 @@ class _Imitating:
             return
         tensors = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in vars(self.labels).items()}
         self.folder.keep(QUERIES, save(tensors))
+        # the surrogate is a victim's card, which says how it came about
         described = self.environment.described
         save_card(
             out,

@@ -121,6 +121,7 @@ def _tried(how: Any, about: Mapping[str, Any], record: Any, began_with: Any, bes
     if method is not None and issubclass(method, TrainingMethod):
         by = method.loss or by
     within, before = how.get("within") or {}, began_with.get("clean")
+    # the share of the budget within which it keeps something, less where it has given up its clean return
     share, gave_up = _kept_share(record), False
     if record and before is not None:
         gave_up = has_given_up(_number(record[best]["clean"]), _number(before))

@@ -101,6 +101,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         # SB3 seeds NumPy's global generator, and its own buffers draw from it
         if not self.alpha:
             return np.random.randint(stored, size=count), np.ones(count, np.float32)
+        # the sum of all priorities in `count` equal parts, and one transition from each
         priorities = self.priorities[:stored]
         ends = priorities.cumsum()
         masses = (np.arange(count) + np.random.random_sample(count)) * (ends[-1] / count)
@@ -342,10 +343,12 @@ class PrioritizedDQN(DQN):
         for _ in range(gradient_steps):
             found, importance = buffer.draw(batch_size, beta)
             data = buffer.transitions(found, self._vec_normalize_env)
+            # double Q-learning: the online network chooses the next action, the target network values it
             with torch.no_grad():
                 best = self.q_values(self.q_net, data.next_observations).argmax(1, keepdim=True)
                 future = self.q_values(self.q_net_target, data.next_observations).gather(1, best)
                 target = data.rewards + self.gamma * (1 - data.dones) * future
+            # the loss of each transition by its importance weight
             values = self.q_values(self.q_net, data.observations)
             batch = QBatch(data.observations, values, data.actions[:, 0].long(), target[:, 0])
             loss = torch.as_tensor(importance, device=self.device).dot(self.losses(batch)) / batch_size
@@ -355,6 +358,7 @@ class PrioritizedDQN(DQN):
             excess = float(parameters_to_vector(gradient).norm()) / self.max_grad_norm
             for weight, part in zip(weights, gradient, strict=True):
                 weight.grad = part / excess if excess > 1 else part
+            # new priorities from the errors
             optimizer.step()
             buffer.update(found, (batch.target - batch.value.detach()).cpu().numpy())
             losses.append(float(loss.detach()))

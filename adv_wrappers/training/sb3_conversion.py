@@ -187,6 +187,7 @@ def recurrent_policy_of(victim: Victim) -> RecurrentPolicy:
     if not isinstance(net, RecurrentActor) or not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise VictimError(f"expected an agent of RecurrentPPO on observations [n], or a card of one, got {victim!r}")
     (rule, lstm), head = _before_lstm(net.features, net.lstm), _mlp(net.head)
+    # the state value, with an LSTM of its own or the policy's
     value_lstm = value = None
     if isinstance(valued, RecurrentValue):
         if valued.lstm is None:
@@ -254,6 +255,7 @@ def load_weights(policy: ActorCriticPolicy, parts: AgentNetworks) -> None:
         if parts.value_lstm is not None:
             recurrent.lstm_critic.load_state_dict(parts.value_lstm.state_dict())
         parts = parts.heads
+    # layer by layer, of the policy and of the value
     extractor: Any = policy.mlp_extractor
     pairs: list[tuple[Any, Any, MLP]] = [(extractor.policy_net, policy.action_net, parts.policy)]
     if parts.value is not None:

@@ -68,6 +68,7 @@ class Sb3Adapter(VecEnv):
         self._lengths += 1
         done = terminated | truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        # what SB3 asks of the last step of an episode, which the vector has reset already
         for row in np.flatnonzero(done).tolist():
             infos[row] = {
                 "terminal_observation": info["final_obs"][row],

@@ -111,6 +111,7 @@ def recorded_trajectories(episodes: Iterable[Any], n: int, k: int) -> Trajectori
     def joined(each: Iterable[Array]) -> Array:
         return np.concatenate(list(each))[:, None]
 
+    # one after the other: an observation but the last of an episode, and the one after it
     over = joined(np.arange(len(reward)) == len(reward) - 1 for _, _, reward in parts)
     obs, then = (joined(part[0][where] for part in parts) for where in (slice(None, -1), slice(1, None)))
     return Trajectories(obs, joined(part[1] for part in parts), then, joined(part[2] for part in parts), over)
@@ -145,6 +146,7 @@ def kept_or_played(
         if progress is not None:
             progress(source, done, steps * rows)
 
+    # played now, and kept for the next call
     make_envs = functools.partial(side_by_side, environment)
     found = collect(make_envs, victim, steps, rows, (how["seed"], stream), how["noise"], tell)
     folder.keep(name, found.to_bytes())
@@ -184,6 +186,7 @@ def collect(
         actions = _ActionDraws(space, noise, rows, draw)
         runner = None if victim is None else PolicyRunner(victim, rows)
         episodes = ContinuingEpisodes(envs, [] if runner is None else [runner], draw)
+        # memory for all steps
         n, k = episodes.obs.shape[1], actions.width
         whole = (steps, rows)
         seen, acted, then, reward = (np.zeros((*whole, *size), np.float32) for size in ((n,), (k,), (n,), ()))
@@ -278,6 +281,7 @@ class _ActionDraws:
             self.width, self.share = int(space.n), noise * odd
             return
         assert isinstance(space, spaces.Box)
+        # actions in a Box are drawn in its range, in [-1, 1] where it has no bounds
         self.low, self.high = space.low.astype(np.float64), space.high.astype(np.float64)
         bounded = np.isfinite(self.high - self.low)
         self.half = np.where(bounded, (self.high - self.low) / 2, 1.0)

@@ -71,6 +71,7 @@ class MultiprocessVectorEnv(VectorEnv[Any, Any, Array]):
 
     def __init__(self, environment: Environment, num_envs: int, processes: int) -> None:
         data = environment.pickled()
+        # the rows of every process, the first of which are this one's own
         edges = [num_envs * i // processes for i in range(processes + 1)]
         self._slices = [slice(start, end) for start, end in pairwise(edges)]
         self._others: list[_OtherProcess] = []
@@ -126,6 +127,7 @@ class MultiprocessVectorEnv(VectorEnv[Any, Any, Array]):
         for key in dict.fromkeys(key for info in infos for key in info):
             parts: list[Any] = [info.get(key) for info in infos]
             first = next(part for part in parts if part is not None)
+            # a part that lacks the key has None, or zeros
             if isinstance(first, dict):
                 merged[key] = self._merged([part or {} for part in parts])
             elif all(part is not None for part in parts):
@@ -164,6 +166,7 @@ class _OtherProcess:
     def receive(self) -> Any:
         """The answer to the last message, and first of all that the environments are made."""
         try:
+            # a process that dies while it starts closes no pipe that this one still holds open
             if self._theirs is not None:
                 while not self._connection.poll(0.1):
                     if self._served.done():

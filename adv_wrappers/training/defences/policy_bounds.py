@@ -45,10 +45,12 @@ def image_bounds(layers: Sequence[nn.Module], x: Tensor, radius: float, spec: Te
     first, conv, *hidden, last = layers
     assert isinstance(first, Normalize) and isinstance(conv, nn.Conv2d) and isinstance(last, nn.Linear)
     dtype = torch.bfloat16
+    # the first convolution: its centre, and one radius for all pixels of a channel
     pixels = first(x).to(dtype, memory_format=torch.channels_last)
     centre = _apply(conv, pixels, conv.weight, conv.bias)
     total = conv.weight.abs().sum((1, 2, 3)) * (radius / first.std)
     spread = total.view(1, -1, 1, 1)
+    # centre and radius through every layer: W c + b and |W| r, and both ends through a ReLU
     for layer in hidden:
         if isinstance(layer, nn.ReLU):
             low, high = torch.relu(centre - spread), torch.relu(centre + spread)
@@ -59,6 +61,7 @@ def image_bounds(layers: Sequence[nn.Module], x: Tensor, radius: float, spec: Te
             assert isinstance(layer, (nn.Conv2d, nn.Linear))
             centre = _apply(layer, centre.to(dtype), layer.weight, layer.bias)
             spread = _apply(layer, spread.to(dtype), layer.weight.abs(), None)
+    # the specification is multiplied into the last layer
     rows = spec @ last.weight  # [M, N] or [B, M, N]
     middle = (rows @ centre[..., None]).squeeze(-1) + spec @ last.bias
     half = (rows.abs() @ spread[..., None]).squeeze(-1)
@@ -102,12 +105,14 @@ class BoundedPolicy:
         self.normal = normal
         self.within = budget
         self.first = first
+        # what boxes are made of: the space's ends and the budget
         self.space = box_space(normal.venv.observation_space)
         self.budget = check_budget(budget, victim, self.space)
         self.low, self.high = (torch.as_tensor(end, dtype=torch.float32) for end in (self.space.low, self.space.high))
         self.count = int(model.action_space.n) if isinstance(model.action_space, spaces.Discrete) else 0
         self._pairs = _pairs(self.count)
         self.critic: nn.Module | None = None
+        # the network that is bounded; images have bounds of their own
         self.net = params_network(victim)
         cube = not isinstance(self.budget.resolve(victim).scale, tuple)  # one radius for all pixels
         image = cube and isinstance(model.policy, ImagePolicy)

@@ -116,21 +116,25 @@ class Radial(RobustPolicyMethod):
             return standard
         if self.form == "overlap":
             return kappa * standard + (1 - kappa) * self._overlap(bounds, batch, share).mean()
+        # bounds on the log-probability of the action that was taken
         if not imitate:
             low, high = bounds.log_probability(batch.observations, share, batch.actions)
         else:
             lows, highs = bounds.log_probabilities(batch.observations, share)
             low, high = (end.gather(1, batch.actions[:, None])[:, 0] for end in (lows, highs))
+        # equation 6: the lower bound where the advantage is positive, the upper one where it is negative
         worst = torch.where(batch.advantages >= 0, low, high)
         if self.form == "log":
             losses = torch.where(batch.clipped(worst), 0.0, -batch.advantages * worst)
         else:
             losses = batch.surrogate(worst)
         worst_case = losses.mean()
+        # the cross-entropy to the first agent's policy, and its worst case
         if imitate:
             target = bounds.first_probabilities(batch.observations, self.sharpness)
             standard = standard - imitate * (target * bounds.log_policy(batch.observations)).sum(-1).mean()
             worst_case = worst_case - imitate * (target * lows).sum(-1).mean()
+        # equation 4: kappa L + (1 - kappa) L_wc
         return kappa * standard + (1 - kappa) * worst_case
 
     def _overlap(self, bounds: BoundedPolicy, batch: PolicyBatch, share: float) -> Tensor:

@@ -129,6 +129,7 @@ class RobustPPO(RobustUpdates, PPO):
         clip, clip_values = (each(left) if callable(each) else None for each in clips)
         most = None if self.target_kl is None else 1.5 * self.target_kl
         rows, goes_on = list[dict[str, float]](), True
+        # epochs of minibatches, until the policy has moved too far from that of the rollout
         for _ in range(self.n_epochs):
             for data in self.rollout_buffer.get(self.batch_size):
                 row = self._update(data, clip, clip_values, most)

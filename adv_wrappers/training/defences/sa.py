@@ -143,6 +143,7 @@ class SADDPG(InnerMaximization, RobustActorMethod):
         weight, share = at(self.weight, done), at(self.eps, done)
         if weight == 0 or share == 0:
             return torch.zeros(())
+        # R(x): how far the action may move in the box, by bounds or by what gradient steps find
         actions = bounds.net(bounds.observed(observations))
         low, high = bounds.boxes(observations, share)
         if self.form == "interval":

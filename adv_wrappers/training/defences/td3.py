@@ -53,6 +53,7 @@ class RobustTD3(LearnsByMethod, TD3):
         for _ in range(gradient_steps):
             self._n_updates += 1
             data = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
+            # the critics' target: the smaller of two values of the target networks, at a smoothed action
             with torch.no_grad():
                 noise = data.actions.clone().normal_(0, self.target_policy_noise)
                 noise = noise.clamp(-self.target_noise_clip, self.target_noise_clip)
@@ -60,12 +61,14 @@ class RobustTD3(LearnsByMethod, TD3):
                 values = torch.cat(self.critic_target(data.next_observations, later), 1).amin(1, keepdim=True)
                 discounts = self.gamma if data.discounts is None else data.discounts
                 target = data.rewards + (1 - data.dones) * discounts * values
+            # a step of both critics
             found = self.critic(data.observations, data.actions)
             critic_loss = torch.stack([functional.mse_loss(value, target) for value in found]).sum()
             self.critic.optimizer.zero_grad()
             critic_loss.backward()
             self.critic.optimizer.step()
             losses["critic_loss"].append(critic_loss.item())
+            # seldomer a step of the actor, whose loss the regularizer joins, and of the target networks
             if self._n_updates % self.policy_delay == 0:
                 loss = -self.critic.q1_forward(data.observations, self.actor(data.observations)).mean()
                 losses["actor_loss"].append(loss.item())

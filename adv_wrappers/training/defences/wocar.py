@@ -153,10 +153,12 @@ class Wocar(RobustPolicyMethod):
 
     def worst_value(self, bounds: BoundedPolicy, critic: WorstAttackCritic, x: Tensor, share: float) -> Tensor:
         """The least value of an action that an attack can bring about at observations of a rollout, ``[N]``."""
+        # discrete actions: the least value of those that no bound excludes
         if bounds.count:
             with torch.no_grad():
                 possible = bounds.possible_actions(x, share)
                 return critic.of_all(x).masked_fill(~possible, torch.inf).amin(1)
+        # a box of actions: descend the critic from the mean, by steps of signs that stay in the box
         with torch.no_grad():
             low, high, action = bounds.mean_actions(x, share)
             least, step = critic(x, action), (high - low) / self.steps
@@ -172,6 +174,7 @@ class Wocar(RobustPolicyMethod):
     def policy_loss(self, bounds: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
         critic = bounds.critic
         assert isinstance(critic, WorstAttackCritic)
+        # sections 4.1 and 4.2: the advantage, and beside it that of the worst attack
         with torch.no_grad():
             worst, spread = self._advantages(bounds, critic, batch)
         both = replace(batch, advantages=batch.advantages + at(self.critic_weight, done) * worst)
@@ -179,6 +182,7 @@ class Wocar(RobustPolicyMethod):
         weight, share = at(self.regularizer.weight, done), at(self.regularizer.eps, done)
         if weight == 0 or share == 0:
             return standard
+        # section 4.3: the largest divergence in the box, weighted by how much the choice of an action matters
         divergence = self.regularizer.largest(bounds, batch, done)
         if self.importance:
             divergence = divergence * spread / spread.mean().clamp(min=1e-8)

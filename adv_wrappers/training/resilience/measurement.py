@@ -99,6 +99,7 @@ def worst_action_of(victim: Victim, make_env: EnvFactory, by: By | None = None) 
             "has neither: approximate them with imitate, take the least "
             "likely action with by='policy', or give how="
         )
+    # equation 3 tries actions and undoes them, which has to lead back to the same state
     if by == "successor":
         with closing(record_for_replay(make_env())) as env:
             env.reset(seed=0)
@@ -122,6 +123,7 @@ def actors_of(
     for name, value in (("by", by), *((("induce", induce),) if induce != "worst" else ())):
         if how is not None and value is not None:
             raise ThreatError(f"{name}= chooses what is induced, and so does how=: give one of them")
+    # the adversary names the action itself, or times what is the worst action or a perturbation
     if induce == "any":
         if by is not None:
             raise ThreatError("by= finds the worst action, induce= leaves it to the adversary: give one of them")
@@ -162,10 +164,12 @@ class Measurement:
         check_algorithm(asked["algorithm"])
         self.victim = victim = load_victim(asked["victim"])
         self.environment = Environment.of(asked["env"], victim, asked["env_kwargs"], asked["make"])
+        # other victims, which the trained adversary is tried on
         transfer = asked["transfer"]
         self.others = [load_victim(one) for one in ([transfer] if isinstance(transfer, (str, Victim)) else transfer)]
         for each in (victim, *self.others):
             seen, _ = self.environment.spaces_for(each)
+        # what the adversary times, and within which budget
         parts = (asked[name] for name in ("how", "induce", "by", "within"))
         self.aim, threat = actors_of(victim, self.environment, *parts)
         self.actor, *_ = [self.aim(each) for each in (victim, *self.others)]  # raises before anything is played
@@ -173,6 +177,7 @@ class Measurement:
         if not (when is None or isinstance(when, When)):
             raise ThreatError(f"the timing of how= must be one such as Bernoulli(0.5), not the function {when!r:.60}")
         self.when, self.within = when, asked["within"] if threat is None else threat.within
+        # what the adversary sees, by default as much as it can use
         flat = isinstance(seen, spaces.Box) and len(seen.shape) == 1 and seen.dtype.kind == "f"
         if asked["observe"] is None:
             asked["observe"] = "state" if not flat else "state+action" if budget is None else "state+action+spent"
@@ -185,6 +190,7 @@ class Measurement:
         self.hard = hard
         self.cost = float(asked["cost"])
         self.steps: int = asked["steps"]
+        # how it is trained
         self.training = Training(
             steps=self.steps,
             algorithm=asked["algorithm"],
@@ -197,6 +203,7 @@ class Measurement:
             tensorboard=asked["tensorboard"],
         )
         warn_of_unknown(asked["out"], victim, self.environment)
+        # what the folder is known by
         self.about = {
             **{name: asked[name] for name in _ASKED},
             "actor": self.actor.open().to_dict(),
@@ -221,11 +228,13 @@ class Measurement:
             ValueRangeError: for an ``r_max`` below the clean return.
         """
         done, save = self.folder.result, self.folder.save_result
+        # the clean return, which regret counts from
         if "clean_returns" not in done:
             clean = self._play("clean episodes", self.victim, None)[0].returns.tolist()
             save(versions=versions(), clean_returns=clean, transfer=[])
         r_max = self._r_max(done["clean_returns"])
         reward = self._reward(r_max)
+        # the trained adversary, then its test
         if done.get("asked") == self.steps:
             adversary = self._trained()
         else:
@@ -234,12 +243,14 @@ class Measurement:
         if done["test"] is None:
             test, histogram = self._test("test", self.victim, adversary, reward, r_max)
             save(test=test.to_dict(), histogram=histogram)
+        # the same adversary against the other victims
         rows = []
         for other in self.others:
             known = [row for row in done["transfer"] if row["victim"] == other.described()]
             rows += known or [self._transfer(other, adversary, reward).to_dict()]
             if not known:
                 save(transfer=[*done["transfer"], rows[-1]])
+        # all of it as one result
         data = {
             **done,
             "kind": self.kind.kind,
