@@ -69,6 +69,7 @@ def bootstrap(
     if max(map(len, scores)) < 2:
         nothing = np.full_like(statistic(np.concatenate(scores)[None])[0], np.nan)
         return nothing, nothing
+    # as many repetitions at once as fit into memory, each stratum drawn again by itself
     random = np.random.default_rng(seed)
     count = max(1, _AT_ONCE // sum(map(len, scores)))
     found = []
@@ -191,6 +192,7 @@ class Aggregates(Tabular):
             ValueRangeError: for an unknown group, and for two that share no environment.
         """
         first, second = self.group(better).scores, self.group(than).scores
+        # the runs of both groups in every environment, as strata side by side
         shared = [env for env in first if env in second]
         if not shared:
             raise ValueRangeError(f"{better} and {than} share no environment")
@@ -199,6 +201,7 @@ class Aggregates(Tabular):
 
         def probability(scores: NDArray[np.float64]) -> NDArray[np.float64]:
             parts = [scores[..., a:b] for a, b in itertools.pairwise(ends)]
+            # Mann and Whitney's U over all pairs, ties for one half
             wins = [
                 np.mean([np.sign(x[..., i, None] - y).mean(-1) for i in range(x.shape[-1])], 0)
                 for x, y in zip(parts[::2], parts[1::2], strict=True)
@@ -294,6 +297,7 @@ def aggregate(
             of several threats fall into one run of one group.
         StoreError: for a file that is damaged, no store, or of another release.
     """
+    # which rows count, and what they are grouped by
     rows = read_rows(source)
     columns = () if callable(by) else (by,) if isinstance(by, str) else tuple(by)
     for argument, names in (("by", columns), ("where", where or {})):
@@ -306,13 +310,16 @@ def aggregate(
     chosen = [row for row in rows if all(_is_one_of(getattr(row, name), one) for name, one in (where or {}).items())]
     if not chosen:
         raise ValueRangeError(f"no row has where={dict(where or {})!r}")
+    # rows by group and environment
     groups: dict[str, dict[str, list[StoredRow]]] = {}
     for row in chosen:
         name = str(by(row)) if callable(by) else ", ".join(_text(getattr(row, column)) for column in columns)
         groups.setdefault(name, {}).setdefault(row.env, []).append(row)
+    # agents trained anew say most; where there is one of each, its seeds have to do
     if runs is None:
         several = any(len({row.victim for row in own}) > 1 for group in groups.values() for own in group.values())
         runs = "victim" if several else "seed"
+    # the scores of every group, and the mean of their middle half with its interval
     used = _ranges(rows, {row.env for row in chosen}, ranges or {})
     found = []
     for name, envs in groups.items():
@@ -369,6 +376,7 @@ def _ranges(
         raise ValueRangeError(f"ranges= has {unknown[0]!r:.80}: rows are of {', '.join(envs)}")
     found: dict[str, ScoreRange] = {}
     for env in filter(needed.__contains__, envs):
+        # a range that was given, under the text of the environment or its id
         pair = given.get(env, given.get(ids[env]))
         if pair is None:
             found[env] = _default_range(env, envs[env])
@@ -399,6 +407,7 @@ def _notes(groups: Sequence[ScoreGroup], runs: str) -> list[str]:
         notes = ["a run is a victim in an environment, with the mean return over its seeds"]
     else:
         notes = ["a run is a seed of a victim: intervals are of its episodes, and say nothing of agents trained anew"]
+    # what makes an interval too short, and groups that cannot be compared
     least = min(len(values) for group in groups for values in group.scores.values())
     if least < _FEW_RUNS:
         few = f"an environment has {least} runs" if least > 1 else "an environment has one run"

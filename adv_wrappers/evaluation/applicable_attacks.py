@@ -80,6 +80,7 @@ def why_no_beam(victim: Victim, environment: Environment, budget: Budget, at: At
     try:
         check_searchable(victim)
         need_gradient("a beam search", victim)
+        # what the search itself would refuse, and images, for which it is too slow
         if budget.frame is not budget:
             return "a beam search takes the budget of a whole observation at a single step"
         if Field(victim.observation_space, at, "observation").discrete:

@@ -85,6 +85,7 @@ def backdoor_rate(
         raise ThreatError(f"a trigger is a threat to observations, got {threat}")
     if not agent.discrete or not agent.action_space.contains(np.int64(target)):
         raise ValueRangeError(f"target must be an action of {agent.action_space}, got {target!r:.80}")
+    # both runs count how often the target is played
     report = evaluate(
         agent, lambda: _TargetSteps(environment(), target), [threat], episodes, seed, metrics=[f"sum:{_PLAYED}"]
     )

@@ -83,12 +83,14 @@ class CellRun:
         self.finished += len(block.seeds)
         if len(self._outcomes) < len(self.blocks):
             return False
+        # in the order of the blocks, whichever ended first
         for n in range(len(self.blocks)):
             found = self._outcomes[n]
             if isinstance(found, SimulationError):
                 self.error = found
                 return True
             self._blocks.append(found)
+        # two draws tell whether there is anything random to draw again
         run, episodes = joined_blocks(self._blocks), len(self.cell.seeds)
         alike = False
         if self.draws > 1 and not run.sums["drew"]:
@@ -107,14 +109,17 @@ class CellRun:
             alike: whether nothing random was drawn, and the first two are alike.
         """
         threats, sums = self.cell.threats, run.sums
+        # of every episode the draw that counts
         by_draw = (-1, len(self.cell.seeds))
         scores = run.losses if self.cell.episodes.by == "loss" and run.losses is not None else run.returns
         best = scores.reshape(by_draw).argmin(0) * by_draw[1] + np.arange(by_draw[1])
         returns, lengths = run.returns[best], run.lengths[best]
         fractions = run.attacked_steps[best] / lengths
         losses = None if run.losses is None else run.losses[best]
+        # totals over all draws
         steps, attacked = int(run.lengths.sum()), int(run.attacked_steps.sum())
         sample = ObservationSample.joined([one.sample for one in self._blocks if one.sample is not None])
+        # what warnings look at
         checks = Checks(
             attacked=sums["compared"],
             unchanged=sums["unchanged"],

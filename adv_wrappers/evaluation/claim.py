@@ -97,6 +97,7 @@ class RobustnessClaim:
         low, high = self.interval(returns)[0], self._interval(returns, self.share / self.attacks)[1]
         equal = "nearly all of these returns are equal, and what another episode may return is not known: it"
         known = "on, or with assert_robust(return_range=(lowest, highest))"
+        # the interval would decide, if more episodes had been seen
         if low >= self.min_return:
             return f"{equal} passes from {self._episodes((1 - self.confidence) / 2)} episodes {known}"
         if high < self.min_return:

@@ -84,6 +84,7 @@ def stratified_interval(scores: Sequence[Returns], level: float = 0.95) -> tuple
     arrays = [finite_returns(values) for values in scores]
     if not arrays or min(map(len, arrays)) < 2:
         raise ValueRangeError(f"expected scores of at least two seeds a task, got {[len(values) for values in arrays]}")
+    # the mean over tasks of their means, and how far scores lie from the mean of their task
     mean = sum(float(values.mean()) for values in arrays) / len(arrays)
     around = [values - values.mean() for values in arrays]
     if all(values.min() == values.max() for values in arrays):
@@ -96,6 +97,7 @@ def stratified_interval(scores: Sequence[Returns], level: float = 0.95) -> tuple
         own = float((off**2).sum()) / (n - 1) / n
         variance, squares = variance + own, squares + own**2 / (n - 1)
         third += float((off**3).mean()) / n**2
+    # degrees of freedom of Welch and Satterthwaite, and the transformation for skewness of mean_interval
     t = t_quantile(int(variance**2 / squares + 1e-9), level)
     g = min(max(third / variance**1.5, -_STEEPEST / t), _STEEPEST / t)
     error = unit * math.sqrt(variance) / len(arrays)
@@ -117,6 +119,7 @@ def t_quantile(freedom: int, level: float = 0.95) -> float:
     2.2622
     """
     freedom = min(freedom, _FREEDOM)
+    # the finite sum, for odd and for even degrees of freedom
     if freedom % 2:
         steps = np.arange(1, (freedom - 1) // 2)
         factors = np.concatenate([np.ones(int(freedom > 1)), np.cumprod(2 * steps / (2 * steps + 1))])
@@ -130,6 +133,7 @@ def t_quantile(freedom: int, level: float = 0.95) -> float:
         total = math.sin(angle) * float((factors * math.cos(angle) ** powers).sum())
         return 2 / math.pi * (angle + total) if freedom % 2 else total
 
+    # the angle with that probability, by bisection
     low, high = 0.0, math.pi / 2
     for _ in range(60):
         middle = (low + high) / 2
@@ -368,6 +372,7 @@ def episodes_needed(differences: Returns, power: float = POWER, level: float = 0
         quantiles = t_quantile(count - 1, level) + t_quantile(count - 1, 2 * power - 1)  # one-sided
         return math.sqrt(count) * mean >= quantiles * deviation
 
+    # the smallest number that suffices, by bisection
     if mean == 0 or not suffice(MOST_COUNTED):
         return None
     low, high = 1, MOST_COUNTED  # too few, enough

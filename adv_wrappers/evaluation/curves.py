@@ -141,6 +141,7 @@ def curves_of(
     """
     check_choice("hue", hue, CURVES_BY)
     check_choice("col", col, (*CURVES_BY, None))
+    # the rows that have a place on the axis, and something to be drawn there
     rows = read_rows(source)
     attacks = [row for row in rows if x == "training_steps" or not row.is_clean]
     if not attacks:
@@ -154,6 +155,7 @@ def curves_of(
         columns = [*_OF_EPISODES, *_PAIRED, *(name for row, _ in found for name in {**row.row, **row.row.distances})]
         known = [name for name in dict.fromkeys(columns) if any(_values(row, name) is not None for row, _ in found)]
         raise ValueRangeError(f"no row has {y!r:.80} for y=: there are {', '.join(known)}")
+    # rows by panel, curve and place
     cells: dict[tuple[str, str], dict[float, list[StoredRow]]] = {}
     for row, place in found:
         key = "" if col is None else _value(row, col, x), _value(row, hue, x)
@@ -165,6 +167,7 @@ def curves_of(
         if x == "eps" and 0.0 not in places:  # the clean rows of the episodes that attacks were played on
             played = {(row.victim, row.env, row.seed) for row in own}
             places[0.0] = [row for row in rows if row.is_clean and (row.victim, row.env, row.seed) in played]
+        # a mean with its interval at every place
         points = [_point(place, part, y) for place, part in sorted(places.items())]
         curves[key] = tuple(point for point in points if point is not None)
     left = len(attacks) - len(found)
@@ -202,6 +205,7 @@ def _values(row: StoredRow, y: str) -> NDArray[np.float64] | None:
     elif y in _PAIRED:
         if row.clean is None or len(row.clean.returns) != len(row.row.returns):
             return None
+        # regret of every episode, and impact as its share of what could be lost
         clean = np.array(row.clean.returns, np.float64)
         listed = clean - np.array(row.row.returns, np.float64)
         if y == "impact":
@@ -223,11 +227,13 @@ def _point(x: float, rows: Sequence[StoredRow], y: str) -> CurvePoint | None:
             episodes += len(row.row.returns)
     if not by_victim:
         return None
+    # of one victim every episode counts, of several the mean of each
     every = np.concatenate([values for own in by_victim.values() for values in own])
     numbers, of = every, "episodes" if y in _OF_EPISODES or y in _PAIRED else "rows"
     why = caveat(every) if of == "episodes" else None
     if len(by_victim) > 1:
         numbers, of = np.array([np.concatenate(own).mean() for own in by_victim.values()]), "victims"
+    # no interval goes beyond what returns can be
     mean = float(numbers.mean())
     low, high = None, None
     if len(numbers) > 1:

@@ -137,6 +137,7 @@ def evaluate(
     """
     if resume and out is None:
         raise ValueRangeError("resume=True goes on with the rows of a folder: give out=")
+    # the settings, and what is run under them: a threat or a stack each
     how = Episodes.of(
         episodes,
         seed=seed,
@@ -186,16 +187,19 @@ def play_missing(
     with ExitStack() as opened:
         opened.enter_context(one_thread())
         kept = opened.enter_context(closing(_KeptRows(evaluator, rows, None if out is None else Path(out), minimum)))
+        # rows that are known: those that were handed over, and those of the folder
         kept.place()
         if resume:
             rows |= {i: row for i, row in kept.known().items() if i not in rows}
             kept.write()  # in the order of this call
         missing = [i for i in range(len(stacks)) if i not in rows]
         warn_of_long_attacks(stacks[i] for i in missing)
+        # progress counts known rows as played
         for i in sorted(rows):
             move(i, 0)
             move(i, evaluator.plays(i))
         if missing:
+            # the others in this process, or in several
             executor = None
             if workers > 1:
                 setup = PlayerSetup(evaluator.cells)
@@ -279,6 +283,7 @@ class _KeptRows:
         """Write what is not stored yet, and the report of the rows, which is returned, once there is the first."""
         if self._store is None or self.folder is None or self._written is not None:
             return self._written
+        # rows first: without them the report could not be resumed
         self._unwritten = None
         try:
             if self._unstored:
@@ -288,6 +293,7 @@ class _KeptRows:
             self._unwritten = error
         if 0 not in self.rows:
             return None
+        # an error here does not end the evaluation, which tries again with the next row
         report = self._report()
         try:
             report.to_json(self.folder / "report.json")

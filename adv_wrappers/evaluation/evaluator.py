@@ -68,6 +68,7 @@ class Evaluator:
         self.victim, self.environment = victim, environment.for_victim(victim)
         self.stacks, self.episodes = with_unique_names(stacks), episodes.fitted(victim)
         self.draws, self.seeds = episodes.draws(self.stacks), episodes.seeds
+        # the environments, in which everything else is looked at
         self._own, self.player = player is None, player or Player()
         try:
             venv = self.player.open_environments(self.environment, self.episodes)
@@ -76,13 +77,16 @@ class Evaluator:
             if self.under:
                 first = f"none{PERTURBED}{' + '.join(self.under)})"
                 self.stacks = [replace(stack, name=stack.name if stack.layers else first) for stack in self.stacks]
+            # a cell for every run, all of which the player gets ready
             self.cells = tuple(Cell(victim, self.environment, stack, self.episodes) for stack in self.stacks)
             self.player.open(self.cells)
+            # what is measured beside the return
             name, distances = self.environment.name, episodes.distances
             if not episodes.quantize and distances is None:  # those of images compare whole grey levels
                 distances = ()
             self.target = measured_target(episodes.measure, victim, name, feature_names(venv))
             self.sampled = sampled_distances(distances, venv.single_observation_space, COLUMNS)
+            # what is known of returns, unless the environment itself is attacked
             rows = getattr(venv, "envs", ())  # none where tasks of the DeepMind Control Suite are stepped directly
             known: KnownRange = known_range(rows[0]) if rows else (None, None)
             self._least, self._known = known[0], (None, None) if self.under else known
@@ -154,11 +158,13 @@ class Evaluator:
                 progress(i, told[i])
 
         while waiting or under_way:
+            # blocks go out as long as somebody is free
             while waiting and playing.free() > 0:
                 block = waiting.pop(0)
                 tell(block.cell, 0, 0)
                 playing.submit(block, functools.partial(tell, block.cell, runs[block.cell].finished))
                 under_way += 1
+            # what became of those that ended
             for played in playing.collect(None):
                 under_way -= 1
                 i, error = played.task.cell, played.error
@@ -168,6 +174,7 @@ class Evaluator:
                 tell(i, 0, runs[i].finished)
                 if not ended:
                     continue
+                # a cell that ended has a row, an error, or another stage
                 row, diverged = runs[i].row, runs[i].error
                 if diverged is not None and on_divergence is not None:
                     on_divergence(i, diverged)
@@ -208,12 +215,14 @@ class Evaluator:
         """
         if 0 not in rows:
             raise ValueRangeError("a report needs the row of its first run, which the others are compared with")
+        # the return that impact counts from
         played = [(self.stacks[i], rows[i]) for i in sorted(rows)]
         fixed = self._least if minimum is None or isinstance(minimum, str) else float(minimum)
         lowest, kind = fixed, "unknown" if fixed is None else "fixed"
         if isinstance(minimum, str):
             lowest = next((row.mean_return for stack, row in played if is_worst_action(stack, self.victim)), None)
             kind = "argmin-Q agent" if self.victim.has_q else "least likely action"
+        # what rows say of each other, and what else a reader has to know
         checked = [CheckedRow.of(stack, row) for stack, row in played]
         warnings = find_warnings(checked, self.victim, self.environment.name, self.under, self.seeds)
         if self._on_rewards:

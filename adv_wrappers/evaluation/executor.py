@@ -179,9 +179,12 @@ class Processes(Generic[T, R]):
         return self._pool.submit(call_in_worker, _play_in_worker, self._path, None)
 
     def collect(self, seconds: float | None) -> list[Played[T, R]]:
+        # tasks that were under way when a process died are tried alone, one after the other, which shows whose fault it
+        # is
         if self._suspects and not self._running:
             self.submit(self._suspects.pop(0))
         found, self._ended = self._ended, []
+        # those that ended, with a value or an error of their own
         done = wait(self._running, 0 if found else seconds, FIRST_COMPLETED).done
         dead = list[T]()
         for future in [future for future in self._running if future in done]:
@@ -194,6 +197,7 @@ class Processes(Generic[T, R]):
             except Exception as error:
                 found.append(Played(task, error=error))
             self._deaths.pop(id(task), None)  # another task may get its identity
+        # one process that dies takes all of the pool with it
         if dead:
             dead += self._running.values()
             self._running.clear()

@@ -81,6 +81,7 @@ def unrepeated(
                     answers.append(step(env, action))
         return found
 
+    # one environment twice: where it differs, a third time tells whether only the first reset was another one
     first = play_first()
     (second,) = play_again(envs[:1])
     if space is not None:
@@ -98,6 +99,7 @@ def unrepeated(
         for env in envs[1:]:
             env.reset(seed=seed)
 
+    # two environments side by side, which may share a world or a generator
     def differs(of: Sequence[gym.Env[Any, Any]]) -> str:
         return next(filter(None, (_difference(first, answers) for answers in play_again(of, TOGETHER))), "")
 
@@ -147,6 +149,7 @@ class OutsideSpace:
         """Look at an observation, or at a batch of them, which has one axis more."""
         if self.found:
             return
+        # the first value that lies outside, and where it stands
         for path, low, high, slack in self._leaves:
             leaf = observation
             for key in path:

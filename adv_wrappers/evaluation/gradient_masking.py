@@ -58,6 +58,7 @@ def no_stronger_than_noise(rows: Sequence[CheckedRow]) -> list[str]:
         noise, attacks = min(filter(_is_noise, budget), key=_mean, default=None), [*filter(_by_gradient, budget)]
         if noise is None or any(attack.is_stronger(noise) for attack in attacks):
             continue
+        # what shows that more can be taken: an attack without gradients, or a larger eps
         same = [row for row in budget if _gradient_free(row) and row.is_stronger(noise)]
         takes = clean is not None and noise.is_stronger(clean)
         for attack in attacks:
@@ -107,6 +108,7 @@ def more_steps_are_stronger(rows: Sequence[CheckedRow]) -> list[str]:
     clean, found = clean_row(rows), []
     for effort in _EFFORTS:
         families: dict[str, list[tuple[int, CheckedRow]]] = {}
+        # rows that differ in this number alone
         for row in rows:
             how = None if row.only is None else row.only.how
             steps = getattr(how, effort, None) if getattr(how, "needs_victim", False) else None  # no delay of steps
@@ -114,6 +116,7 @@ def more_steps_are_stronger(rows: Sequence[CheckedRow]) -> list[str]:
                 families.setdefault(key, []).append((steps, row))
         for family in families.values():
             for (fewer, few), (more, most) in [*_by_number(family)][-1:]:
+                # of each family the two with the most
                 taken = 0.0 if clean is None else clean.mean - most.mean
                 if fewer < more and most.is_stronger(few) and few.mean - most.mean >= _FAR * taken:
                     found.append(

@@ -111,6 +111,7 @@ def ssim(x: ObservationBatch, y: ObservationBatch, layout: str | None = None, li
     a, b = pair(x, y)
     low, high = limits_of(a, limits)
     found = layout_of(tuple(a.shape[1:]), layout)
+    # every frame and colour as a picture of its own
     a, b = planes(a, found).double() - low, planes(b, found).double() - low
     if min(a.shape[2:]) < WINDOW:
         raise SpaceError(f"ssim needs pictures of at least {WINDOW} x {WINDOW} pixels, got {tuple(a.shape[2:])}")
@@ -119,6 +120,7 @@ def ssim(x: ObservationBatch, y: ObservationBatch, layout: str | None = None, li
     def mean(z: Tensor) -> Tensor:
         return rows @ z @ columns.T
 
+    # weighted means, variances and covariance at every place of the window, and equation 13
     ma, mb = mean(a), mean(b)
     va, vb = mean(a * a) - ma * ma, mean(b * b) - mb * mb
     cov = mean(a * b) - ma * mb

@@ -127,6 +127,7 @@ class BlockMonitor:
             on the true observations; None where there are none.
         """
         sums = self.measurements.sums
+        # whether the agent answers the same when it is asked twice, at a few steps
         if self._steps in _LOOKED_AT:
             count, unequal = count_unequal_answers(self.runner, obs, np.flatnonzero(busy)[:_ROWS_LOOKED_AT])
             sums["asked_twice"] += count
@@ -135,12 +136,14 @@ class BlockMonitor:
         rows = np.flatnonzero(self.attacked & busy)
         if len(rows) == 0:
             return rows, None
+        # how far attacked observations were moved
         true = self.recorder.observation
         difference = _differences(select(obs, rows), select(true, rows), self.runner.victim.observation_space)
         self._add_distances(difference)
         sums["unchanged"] += int(np.count_nonzero(difference.max(1) == 0))
         if self.measurements.sample is not None:
             self.measurements.sample.consider(obs, true, rows, episodes, steps)
+        # whether the attack's gradients are zero there
         for layer in self.on_observations if self._compared_steps in _LOOKED_AT else ():
             count, zero = count_zero_gradients(layer.engine, true, rows[:_ROWS_LOOKED_AT])
             sums["gradients"] += count
@@ -169,10 +172,12 @@ class BlockMonitor:
         """
         if not (self.on_observations or self.on_actions or self.on_dynamics):
             return np.zeros(len(busy), np.bool_)
+        # attacks on continuous actions alone have their distance here
         received, attacked_actions = self.recorder.action, busy & _attacked(self.on_actions)
         if not self.on_observations and attacked_actions.any() and not self.runner.victim.discrete:
             difference = _differences(received, actions, self.runner.victim.action_space)
             self._add_distances(difference[attacked_actions].astype(np.float64))
+        # what the agent would do unattacked, beside what the environment received
         unattacked = actions
         if on_true is not None:
             unattacked = actions.copy()
@@ -205,10 +210,12 @@ def count_zero_gradients(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tu
     victim, field = getattr(how, "victim", None), engine.applied.field
     if not isinstance(how, Perturbation) or not hasattr(how, "objective") or victim is None:
         return 0, 0
+    # the victim at the true observations, with all that is not attacked around them
     full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
     x: Any = field.take(full, True)
     fill = None if field.keys is None else (lambda part: field.give(full, part, True))
     bound = VictimView(victim, engine.hidden_state(victim, rows), fill, full)
+    # a little beside them, along a direction of mixed signs
     signs = torch.ones(x[0].numel(), dtype=x.dtype, device=x.device)
     signs[1::2] = -1
     beside = x + signs.view(x.shape[1:]) * (1.0 if field.grid else 1e-3 * x.abs().clamp(min=1.0))

@@ -93,6 +93,7 @@ def compare_threats(
         SpaceError: for a source that cannot be made, or whose observations are no images.
         AdvWrappersError: one of its kinds, for a threat that does not fit.
     """
+    # the observation: as it was given, or where an episode has come to
     agent = load_victim(victim) if isinstance(victim, str) else victim
     under: tuple[str, ...] = ()
     space: Any
@@ -122,6 +123,7 @@ def compare_threats(
     except SpaceError as error:
         raise SpaceError(f"only images can be looked at, {name} has the observations {space}: {error}") from error
     limits = None if space.dtype == np.uint8 else (frames.low, frames.high)
+    # every threat on that observation, as if an episode began with it
     perturbed, names = list[Array](), list[tuple[str, tuple[str, ...]]]()
     for item in daylight_threats(name) if threats is None else threats:
         stack = [replace(threat, when=None) for threat in _stack(item)]
@@ -175,6 +177,7 @@ def _played(env: AnyEnv, victim: Victim | None, step: int, seed: int, raw: bool)
         raise SpaceError(f"raw=True takes the screen of an Atari game, {env} has none")
     if not isinstance(env.observation_space, spaces.Box):
         raise SpaceError(f"only images can be looked at, these observations are {env.observation_space}")
+    # who plays: the victim, or nobody in particular
     runner = None
     if victim is not None:
         fits(victim, env.observation_space, env.action_space)
@@ -182,6 +185,7 @@ def _played(env: AnyEnv, victim: Victim | None, step: int, seed: int, raw: bool)
         runner.reset(None, [seed])
     obs, _ = env.reset(seed=seed)
     env.action_space.seed(seed)
+    # on through the ends of episodes, up to that step
     for _ in range(step):
         action = env.action_space.sample() if runner is None else runner.act_one(obs)
         obs, _, terminated, truncated, _ = env.step(action)

@@ -168,6 +168,7 @@ class Player:
     ) -> BlockMeasurements:
         """What a block measures; the arguments beside it, and errors, are those of :func:`play_episodes`."""
         cell, (recorder, env) = self._cells[block.cell], self._stacks[block.cell]
+        # once, before the first block: whether the environment repeats
         if self._unrepeated is None:
             rows = getattr(self.venv, "envs", ())  # none where MuJoCo is stepped directly
             first = cell.victim, cell.episodes.seeds[0], self._outside, self._on_step
@@ -197,6 +198,7 @@ class Player:
             draws=block.draws,
             on_step=self._on_step,
         )
+        # what was noticed of the environment goes with the row
         if self._unrepeated:
             run.notes["unrepeated"] = self._unrepeated
         if self._outside.found:

@@ -105,6 +105,7 @@ def value_of_game(payoffs: Floats) -> float:
     low, span = float(payoffs.min()), float(np.ptp(payoffs))
     if span == 0:
         return low
+    # the tableau: payoffs shifted to be positive, slack variables, and the objective in the last row
     rows, columns = payoffs.shape
     tableau = np.zeros((rows + 1, columns + rows + 1))
     tableau[:rows, :columns] = 1 + (payoffs - low) / span
@@ -113,11 +114,13 @@ def value_of_game(payoffs: Floats) -> float:
     tableau[-1, :columns] = -1
     basis = np.arange(columns, columns + rows)
     while len(entering := np.flatnonzero(tableau[-1, :-1] < -_ZERO)):
+        # the row that bounds the entering variable first leaves; of equals, the one of the smallest index (Bland)
         column = tableau[:rows, entering[0]]
         ratios = np.full(rows, np.inf)
         np.divide(tableau[:rows, -1], column, ratios, where=column > _ZERO)
         ties = np.flatnonzero(ratios == ratios.min())
         leaving = ties[basis[ties].argmin()]
+        # the pivot: the entering column becomes a unit vector
         basis[leaving] = entering[0]
         tableau[leaving] /= tableau[leaving, entering[0]]
         others = np.arange(rows + 1) != leaving

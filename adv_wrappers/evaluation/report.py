@@ -162,6 +162,7 @@ class Report(Tabular):
         found = []
         for row in self.threats:
             names = {"threat": row.threat, "eps": row.eps, "attack": row.attack()}
+            # returns and losses by draw and episode, and the draw that counts
             returns = np.atleast_2d(row.returns if row.draws is None else row.draws["returns"])
             listed = row.losses if row.draws is None else row.draws["losses"]
             losses = None if listed is None else np.atleast_2d(listed)
@@ -190,6 +191,7 @@ class Report(Tabular):
         terminal.
         """
         sampled = list(dict.fromkeys(k for row in self.threats for k, v in row.distances.items() if v is not None))[:2]
+        # columns that every report has, and those of what was measured beside
         columns = ["threat", "return", "95% interval", "median", "regret", "impact", "attacked", "changed", "linf"]
         columns += ["loss"] if self.measure is not None else []
         columns += self.metrics
@@ -208,6 +210,7 @@ class Report(Tabular):
             )
             for row in self.threats
         ]
+        # in a narrow terminal the less important columns are left out
         title = f"{victim_name(self.victim)} on {self.env['id']}, {self.episodes} episodes, seed {self.seed}"
         notes, every = tuple(self.footnotes()), (*columns, *sampled, "ms/step")
         important = (*BY_IMPORTANCE[:3], *self.metrics, *BY_IMPORTANCE[3:])
@@ -234,6 +237,7 @@ class Report(Tabular):
             with summary_writer(log) as writer:
                 self.log(writer, step)
             return
+        # one number for each column and threat that has it
         names = unique(plain(row.label) for row in self.threats)
         values: dict[str, float | str] = {
             f"{column}/{name}": row[column]
@@ -264,6 +268,7 @@ class Report(Tabular):
         """
         if not self.threats:
             raise ValueRangeError("a model index needs a report with at least one row")
+        # every row as a metric, in the form that the Hub reads
         metrics = []
         for place, row in enumerate(self.threats):
             label = row.label

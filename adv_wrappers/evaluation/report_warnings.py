@@ -107,6 +107,7 @@ def far_below_training(rows: Sequence[CheckedRow], victim: Victim, env: str | No
     bounds = list[tuple[float, float]]()
     if clean is None or env is None or (card.get("environment") or {}).get("id") != env:
         return []
+    # for every clean measurement of the card, what a mean must reach to be no less
     for entry in card.get("measured") or ():
         if isinstance(entry, dict) and entry.get("attack") == "none":
             mean, std, episodes = (finite_float(entry.get(key)) for key in ("mean", "std", "episodes"))
@@ -188,6 +189,7 @@ def too_few_episodes(rows: Sequence[CheckedRow]) -> list[str]:
     if clean is None or not attacks or len(clean.returns) < 2:
         return []
     said = []
+    # every attack against the clean run, and the strongest against the second strongest
     for lower, higher in [*((attack, clean) for attack in attacks), *itertools.pairwise(attacks[:2])]:
         differences = paired_differences(higher.returns, lower.returns)
         mean = float(differences.mean())
@@ -229,6 +231,7 @@ def random_answers(rows: Sequence[CheckedRow], victim: Victim) -> list[str]:
             f"initial_state=), and an attack's gradient is that of one draw. Switch it off, "
             f"or aim the attacks at the expectation: a victim whose module averages many draws (as Smoothed does)"
         )
+    # a smoothed agent, and one that samples, has to be looked at as a whole
     if isinstance(victim, Smoothed) and victim.samples < 2 and any(row.layers for row in rows):
         seen = "without its noise" if victim.samples == 0 else "under one draw of its noise"
         found.append(f"attacks see the agent {seen}: the expectation over many takes Smoothed(samples=16) or more")
@@ -251,6 +254,7 @@ def without_effect(row: CheckedRow) -> list[str]:
             f"zero gradients at {zero} of {gradients} observations, so the attack is blind there: another loss, or an "
             f"attack that needs no gradient, may be far stronger"
         )
+    # attacks that came to nothing, and draws that drew nothing
     unchanged, attacked = row.count("unchanged"), row.count("attacked")
     if unchanged > _MAX_SHARE * attacked:
         rounded = row.count("integers") and not zero
@@ -287,6 +291,7 @@ def chosen_on_scored_episodes(
         about = record.get("environment") or card.get("environment")
         if isinstance(about, Mapping) and env is not None and about.get("id") not in (None, env):
             continue
+        # the episodes that chose it and score it too
         if shared := len(scored & {*_choosing_seeds(card.get("scan")), *_choosing_seeds(record)}):
             found[what] = (
                 f"{what} was chosen on {shared} of the {len(scored)} episodes that are scored here, so its figure is "

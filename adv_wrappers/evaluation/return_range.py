@@ -82,6 +82,7 @@ class LeastReturn:
         Raises:
             ValueRangeError: where neither is known, and for a negative reward without a limit of steps.
         """
+        # what was given counts before what is known
         known = cls.of(env)
         reward = known.reward if least_reward is None else least_reward
         whole = known.whole if least_return is None else least_return
@@ -228,6 +229,7 @@ def _known_rewards(env: AnyEnv) -> tuple[float | None, float | None]:
     """The least reward of a step and the least return of an episode of an environment without wrappers."""
     kind = type(env)
     package, name = kind.__module__.partition(".")[0], kind.__name__
+    # an Atari game in its usual mode, and environments of Gymnasium by their class and arguments
     if package == "ale_py" and name == "AtariEnv":
         usual = not any(getattr(env, key, None) for key in ("_game_mode", "_game_difficulty"))
         return None, LOWEST_SCORES.get(str(getattr(env, "_game", ""))) if usual else None

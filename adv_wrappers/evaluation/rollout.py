@@ -95,6 +95,7 @@ def side_by_side(environment: Environment, rows: int) -> EpisodesVectorEnv | Dmc
         return made[-1]
 
     try:
+        # MuJoCo stepped directly where the formulas of the task are known
         if environment.id is not None and environment.id.startswith(PREFIX):
             direct = dmc_vector(environment.id, rows, dict(environment.kwargs or {}))
             if direct is not None:
@@ -207,11 +208,13 @@ def play_episodes(
     run = BlockMeasurements(
         np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes, np.int64), sample=sample
     )
+    # the agent, and what is looked at around it
     runner, gate = PolicyRunner(victim, rows), UnfinishedRows()
     monitor = BlockMonitor(run, env, recorder, runner)
     perturbing = (*monitor.on_observations, *monitor.on_actions, *monitor.on_dynamics)
     engines = [wrapper.engine for wrapper in perturbing]
     numbers = np.zeros(episodes, np.int64) if draws is None else np.asarray(draws, np.int64)
+    # of every row: its episode, what it has earned, and for how long
     current = np.arange(rows)
     score = np.zeros(rows)
     length = np.zeros(rows, np.int64)
@@ -223,6 +226,7 @@ def play_episodes(
     with _standing(recorder) as stand, _gated(engines, gate):
         while finished < episodes:
             if fresh:
+                # rows that begin an episode are reset, those that have played all of theirs stand still
                 busy = current < episodes
                 stand(~busy if begin is None else begin & ~busy)
                 gate.rows = True if busy.all() else busy
@@ -232,6 +236,7 @@ def play_episodes(
                 obs, _ = env.reset(seed=new_seeds, options=None if begin is None else {"reset_mask": begin})
                 runner.reset(begin, new_seeds)
                 monitor.new_observation(begin)
+            # one step: compared before it and after it
             attacked = monitor.attacked
             attacked_rows, on_true = monitor.before_step(obs, busy, current, length)
             actions = runner.act(obs)
@@ -245,6 +250,7 @@ def play_episodes(
             if attacked_at is not None:
                 attacked_at.update(length[at_this_step].tolist())
             monitor.new_observation()
+            # what every row has earned so far
             score += rewards
             length += 1
             if on_step is not None:
@@ -253,6 +259,7 @@ def play_episodes(
             fresh = bool(done.any())
             if not fresh:
                 continue
+            # episodes that are over, as far as they count
             over = done & busy
             which = current[over]
             run.returns[which], run.lengths[which] = score[over], length[over]
@@ -267,11 +274,13 @@ def play_episodes(
             finished += len(which)
             if on_episode is not None and len(which):
                 on_episode(finished)
+            # the row's next episode
             current[over] += rows
             score[done] = 0.0
             length[done] = 0
             monitor.attacked_steps[done] = 0
             begin = done
+    # totals of the block
     run.sums["drew"] = sum(engine.clock.asked for engine in engines)
     run.losses = None if losses is None else losses.totals
     run.metrics = {} if metrics is None else metrics.values

@@ -47,6 +47,7 @@ def sampled_distances(given: Any, space: Space, columns: Sequence[str]) -> dict[
         SpaceError: for a space that a distance does not apply to.
     """
     found: dict[str, Distance] = {}
+    # of images the usual two, as far as the pictures are large enough
     if given is None:
         if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) > 1:
             for usual in ("ssim", "psnr"):
@@ -58,6 +59,7 @@ def sampled_distances(given: Any, space: Space, columns: Sequence[str]) -> dict[
     for item in given if isinstance(given, (list, tuple)) else [given]:
         if isinstance(item, str) and item in _EVERY_STEP:
             continue
+        # a name that is known, or a function with one of its own
         name = item if isinstance(item, str) else getattr(item, "name", getattr(item, "__name__", None))
         known = isinstance(item, str) and item in DISTANCES
         if not known and (isinstance(item, str) or not callable(item) or not isinstance(name, str) or not name):
@@ -66,6 +68,7 @@ def sampled_distances(given: Any, space: Space, columns: Sequence[str]) -> dict[
             raise ValueRangeError(f"the name {name!r} of a distance is taken: give the function another .name")
         if not isinstance(space, spaces.Box):
             raise SpaceError(f"the distance {name} compares observations of a Box space, this one is {space}")
+        # tried on two blank observations, so that it fails now or never
         found[str(name)] = _with_limits(item, space) if isinstance(item, str) else item
         blank = np.zeros(space.shape, space.dtype)
         _compare(str(name), found[str(name)], [(blank, blank)])

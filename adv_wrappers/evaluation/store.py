@@ -122,6 +122,7 @@ class Store:
         if not self._own_memory and not read_only:
             with _named_errors(self.path), contextlib.suppress(FileExistsError):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
+        # tables are made in a new file; a shared one tells others that this run is alive
         with _named_errors(self.path, "open" if read_only else "write"):
             self._connection = self._connect()
             self._open()
@@ -145,6 +146,7 @@ class Store:
                 (form,), (version,) = (
                     execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
                 )
+                # an empty file becomes a store, any other has to be one of this form
                 if not tables and self._read_only:
                     raise StoreError(f"{self.path} is empty, and no store of rows")
                 if not tables:
@@ -243,6 +245,7 @@ class Store:
             about, row = json.dumps(cell.about, sort_keys=True), json.dumps(cell.row.to_dict(), allow_nan=False)
             run = sha256(about.encode()).hexdigest()[:16]
             execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", (run, about))
+        # the first row of a cell stays, unless it is an error or is to be replaced
         values = (cell.key, cell.name, run, row, cell.error, cell.seconds, cell.worker, time.time())
         execute(
             "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET run = excluded.run, "
@@ -349,6 +352,7 @@ def _warnings(about: Mapping[str, Any], rows: Sequence[Row], under: Sequence[str
         victim = load_victim(ref, select=about["victim"]["select"])
     except AdvWrappersError as error:
         return [f"nothing was checked, as {ref} cannot be loaded: {error}"]
+    # threats are made again from their dictionaries, as far as they can be
     checked, left_out = [], []
     loaded = functools.cache(load_referenced)  # most rows name the same victim
     for row in rows:

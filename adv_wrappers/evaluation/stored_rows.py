@@ -71,6 +71,7 @@ def read_rows(source: RowSource) -> list[StoredRow]:
     if not pairs:
         where = source.path if isinstance(source, Store) else source
         raise ValueRangeError(f"{where if isinstance(where, (str, Path)) else 'the source'} holds no rows")
+    # clean rows of the same run, and agents that share a name
     runs = [json.dumps({**about, "git": None}, sort_keys=True, default=str) for about, _ in pairs]
     clean = {run: row for run, (_, row) in zip(runs, pairs, strict=True) if row.is_clean}
     hashes: dict[str, set[str]] = {}
@@ -79,6 +80,7 @@ def read_rows(source: RowSource) -> list[StoredRow]:
     found: dict[tuple[str, str, int, str], StoredRow] = {}
     layers: dict[tuple[str, str, str], list[str]] = {}  # of threats that have one text, such as two trained adversaries
     for run, (about, row) in zip(runs, pairs, strict=True):
+        # a row with the columns that it can be grouped by
         several = len(hashes[victim_name(about["victim"])]) > 1  # agents of one name
         victim = victim_text(about, *([str(about["victim"]["fingerprint"])[:8]] if several else []))
         env, threat = environment_text(about["env"]), row.label
@@ -98,6 +100,7 @@ def read_rows(source: RowSource) -> list[StoredRow]:
             seed=int(about["seed"]),
             training_steps=about["victim"].get("training_steps"),
         )
+        # of several for one cell that of most episodes
         known = (made.victim, made.env, made.seed, made.threat)
         if known not in found or len(found[known].row.returns) <= len(row.returns):
             found[known] = made
@@ -112,6 +115,7 @@ def _pairs(source: RowSource) -> Iterator[tuple[Mapping[str, Any], Row]]:
         about = source.to_dict()
         yield from ((about, row) for row in source.threats)
     elif isinstance(source, (str, Path)):
+        # a folder, a report or a store, by what lies there
         path = Path(source)
         if path.is_dir():
             path = path / ROWS_FILE

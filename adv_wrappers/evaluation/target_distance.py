@@ -42,6 +42,7 @@ def measured_target(measure: Measure, victim: Victim, env: str, feature_names: S
     target = target_of(env) if measure is True or measure == "own" else as_target(measure)
     if target is None:
         raise ThreatError(f"{env} has no target of its own: say where its states are driven to, as in measure='0=1.5'")
+    # losses are of numbers, by their place in the observation
     space = victim.observation_space
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise SpaceError(f"the loss of states is measured of observations [n], these are {space}")

@@ -70,11 +70,13 @@ def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
                 f"{threat.label} changes rewards, which an agent that is evaluated never sees: train with it, by "
                 f"PerturbReward or train_agent"
             )
+    # a transfer attack looks at another agent, or was trained against one
     transfer = any(not _same(other, victim) for threat in made for other in threat.victims)
     trained = {getattr(threat.how, "trained_on", None) for threat in made} - {None}  # by their hashes
     transfer = transfer or any(other != victim.fingerprint() for other in trained)
     pairs = zip(parts, made, strict=True)  # a text stays as it was written
     texts = [part.strip() if isinstance(part, str) else text_of(threat, victim) for part, threat in pairs]
+    # what was left open is filled in with the victim
     aimed: list[ThreatModel] = []
     for part, threat in zip(parts, made, strict=True):
         with threat_in_errors(part):

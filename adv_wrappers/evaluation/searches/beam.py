@@ -204,12 +204,14 @@ class TargetedAttacks:
         self.victim = episodes.victim
         self.count = episodes.count
         self.quantize = quantize
+        # the attack toward one action at a time, within the budget
         how = TargetedLead(self.victim, steps, restarts)
         threat = ThreatModel("observation", how, within, at=at).resolve(self.victim)
         space, acted = episodes.env.observation_space, episodes.env.action_space
         seen = space if quantize else as_float(space, threat)
         images = has_images(space)
         self.threat, self.batches = threat, Batches(*(_IMAGES if images else _ROWS))
+        # an engine for every size of batch, and others with more starts for actions that are hard to force
         further = replace(threat, how=TargetedLead(self.victim, min(_FURTHER_STEPS, steps), max(_FURTHER, restarts)))
         self._engines, self._further = (
             {rows: Engine(one, seen, acted, rows) for rows in self.batches.sizes} for one in (threat, further)
@@ -272,6 +274,7 @@ class TargetedAttacks:
         """Which actions bounds do not exclude, ``[B, A]``; all where there are no bounds on the victim's network."""
         victim, found = self.victim, np.ones((count, self.count), bool)
         for start, part in self.batches.of(observations, count) if self._bounded else ():
+            # the box of everything that may be shown, in the dtype that the victim computes in
             exact = self._field.exactly(part)
             ends = self.threat.budget.box_in(self._field, exact, part.dtype)
             low, high = (end.expand_as(exact).to(victim.device, victim.dtype) for end in ends)
@@ -574,10 +577,12 @@ class BeamSearch:
             if until is not None and until.passed:
                 self._go_on_alone(beam, found)
                 break
+            # the children of all states, by episode
             after: list[list[tuple[BeamState, float]]] = [[] for _ in found]
             children = list(self._children(beam, found, self.steps))
             for child, promise in zip(children, self._promises(children).tolist(), strict=True):
                 after[child.episode].append((child, promise))
+            # of each episode those that are kept; one without any is done
             going = {state.episode for state in beam}
             beam = [state for i, states in enumerate(after) for state in self._kept(states, found[i])]
             beam.sort(key=lambda state: state.group)  # what is computed of a group must not depend on later ones
@@ -605,12 +610,14 @@ class BeamSearch:
     def _children(self, beam: list[BeamState], found: list[BeamEpisode], t: int) -> Iterator[BeamState]:
         """The states after one more step at which the episode goes on; returns of those that end there are kept."""
         start = self.episodes.start
+        # the victim's own action in every state, and those that it can be forced to
         seen = self.episodes.batch([state.node.observation for state in beam])
         own = np.concatenate([self.episodes.actions(part) for _, part in self.attacks.batches.of(seen, len(beam))])
         own = own[: len(beam)].astype(np.int64) - start
         seen = self.attacks.received(seen)
         others = self._forced(beam, found, seen, own)
         for state, mine, true, forced in zip(beam, own.tolist(), self.attacks.part_of(seen), others, strict=True):
+            # each action is tried, with the perturbation that forces it
             one, path = found[state.episode], state.path
             groups = (np.arange(self.groups) >= state.group) & one.hopeful(state.node.total)
             choices = [(mine, path)]
@@ -668,6 +675,7 @@ class BeamSearch:
         if not children:
             return []
         states = [state for state, _ in children]
+        # what the ranking knows: which groups a state may go on in, where it lies, and what it promises
         origin, total = np.array([state.group for state in states]), np.array([state.node.total for state in states])
         hopeful = np.stack([state.groups for state in states]) & one.hopeful(total)
         seen = self.episodes.batch([state.node.observation for state in states])
@@ -722,10 +730,12 @@ class RankedStates:
         open_ = open_ & (self.promise < self._lowest[self._which])
         if not open_.any():
             return chosen
+        # places and promises in standard deviations
         scaled = _standardised(self.places, among)
         promise = _standardised(self.promise[:, None], among)[:, 0]
         order = np.argsort(promise, kind="stable")
         counted = order[among[order]]
+        # states that lie farthest along some direction
         boundary = np.zeros(len(promise), bool)
         boundary[counted[(scaled[counted] @ _directions(scaled.shape[1])).argmax(0)]] = True
         distance = np.full(len(promise), np.inf)
@@ -734,6 +744,7 @@ class RankedStates:
         for number in numbers:
             if not open_.any():
                 break
+            # the ranking of this place
             ranking = _RANKINGS[(number - 1) % len(_RANKINGS)]
             if ranking == "promise":
                 score = promise
@@ -741,6 +752,7 @@ class RankedStates:
                 score = promise - _DISTANCE * distance
             else:
                 score = -distance
+            # states like one that was taken wait, and inner ones wait for the boundary
             apart = open_ & (distance > _ALIKE)
             if ranking == "boundary" and (apart & boundary).any():
                 apart &= boundary
@@ -875,6 +887,7 @@ def beam_search(
     seeds, victim = draw_seeds(seed, episodes), load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     with closing(DeterministicEpisodes(victim, environment)) as played, one_thread():
+        # what identifies the search: the same call reads what is there
         attacks = TargetedAttacks(played, budget, steps, restarts, quantize, at)
         settings = {
             "victim": victim.described(),
@@ -896,6 +909,7 @@ def beam_search(
         known = None if folder is None else _known(folder, settings, attacks.threat)
         if known is not None and len(known.seeds) == episodes:
             return known
+        # a few episodes side by side, until the time is over
         search, done = BeamSearch(played, attacks, width), itertools.count(1)
         on_end = (lambda: None) if progress is None else (lambda: progress("beam", next(done), episodes))
         if progress is not None:  # the first episode may take minutes
@@ -911,6 +925,7 @@ def beam_search(
             least = min(least, search.steps)
     if known is not None and len(known.seeds) >= len(found):  # an earlier search, whose time was over too
         return known
+    # what was found, as a threat that plays it
     steps_ = [step for one in found for step in one.record()]
     how = RecordedPerturbations(steps_)
     how = how if out is None else how.save(Path(out) / _RECORD)

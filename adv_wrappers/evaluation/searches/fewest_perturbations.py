@@ -187,6 +187,7 @@ def _best_timings(
     with closing(DeterministicEpisodes(victim, environment)) as tree:
         search = TimingSearch(tree, *rules)
         episodes = [search.episode(seed, cost, max(budgets) if budgets else None) for seed in seeds]
+    # for every episode the best timing of every budget, or the best of all
     kept = budgets or (0,)
     best = [[episode.best[k] for k in kept] for episode in episodes]
     steps = tuple(tuple(one.steps for one in row) for row in best)
@@ -313,6 +314,7 @@ class TimingSearch:
         observation = first.observation
         clean = 0.0
         clean_then = 0.0
+        # the victim's own way, in an environment that has to draw nothing
         for t in itertools.count():
             action = tree.actions(tree.batch([observation]))[0]
             observation, reward, terminated, truncated, _ = tree.env.step(action)
@@ -334,17 +336,20 @@ class TimingSearch:
         """Follow every timing from the first state on; not ``goes_on``: those that perturb every step to the end."""
         tree, layer = self.tree, [PerturbedNode(root, 0.0, ())]
         for t in itertools.count():
+            # a layer: all states that are open at this step, and the victim's actions in them
             own = list(tree.actions(tree.batch([one.node.observation for one in layer])))
             spending = [(one.node, action) for one, action in zip(layer, own, strict=True) if len(one.steps) < most]
             forced = iter(self._forced_actions(spending))
             after, least = list[PerturbedNode](), self._least_future(t, rest)
             for one, action in zip(layer, own, strict=True):
+                # from each state the victim's own action, and the forced one where a perturbation is left
                 spends = len(one.steps) < most
                 choices = [(other, (*one.steps, t)) for other in next(forced) if other != action] if spends else []
                 if goes_on or not one.steps or not spends:
                     choices.append((action, one.steps))
                 for choice, steps in choices:
                     total = one.total + cost * (len(steps) - len(one.steps))
+                    # a continuation that can beat nothing is dropped; beyond the limit it is noted as open
                     if not found.beaten_by(total + least, steps):
                         continue
                     if found.nodes >= self.max_nodes:
@@ -353,6 +358,7 @@ class TimingSearch:
                     found.nodes += 1
                     reached = tree.step(one.node, choice)
                     total += self._checked_reward(reached.reward)
+                    # an end, the horizon, or a state to go on from
                     if reached.over:
                         found.keep(FoundTiming(total, steps))
                     elif self.horizon == t + 1:
@@ -379,10 +385,12 @@ class TimingSearch:
         tree, nodes = self.tree, [node for node, _ in spending]
         if not nodes:
             return []
+        # any action, or that of the rule
         masks = [np.ones(tree.count, np.int8) if node.mask is None else np.asarray(node.mask) for node in nodes]
         if self.worst is None:
             return [[np.int64(tree.start + action) for action in np.flatnonzero(mask)] for mask in masks]
         victim = tree.victim
+        # the rule is an attack on actions: it gets a context with these states as its simulator
         own = torch.as_tensor([int(action) for _, action in spending], dtype=victim.dtype, device=victim.device)
         seen = tree.batch([node.observation for node in nodes])
         bounds = own.new_tensor(tree.start), own.new_tensor(tree.start + tree.count - 1)

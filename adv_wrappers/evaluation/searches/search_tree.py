@@ -141,6 +141,7 @@ class DeterministicEpisodes:
         check_searchable(victim)
         assert isinstance(victim.action_space, spaces.Discrete)
         self.start, self.count = int(victim.action_space.start), int(victim.action_space.n)
+        # one environment, whose states are saved or else replayed
         self.environment = Environment.of(env, victim).unchecked()
         self.environment.spaces_for(victim)  # which checks them
         self.env, self.label = self.environment(), victim.ref or repr(victim)

@@ -138,10 +138,12 @@ def worst_dynamics(
     budget, victim = needed_budget("worst_dynamics", eps, scale, within), load_victim(victim)
     how = Episodes.of(episodes, seed=seed)
     environment = Environment.of(env, victim, env_kwargs, make)
+    # parameters are changed to what each candidate says, in shares of the budget
     timing = parse_when(when) if isinstance(when, str) else when
     threat = ThreatModel("dynamics", FixedDynamics(1.0), budget, timing, at)
     with closing(Player()) as player:
         search = _ParameterSearch(victim, environment, threat, how, player, out, workers)
+        # the search asks for points of [-1, 1], and is told the mean return at each
         points = _points(method, len(search.low), evaluations - 1, seed)
         asked = next(points)
         while len(asked):
@@ -182,11 +184,13 @@ class _ParameterSearch:
         self.player = player
         self.how_kept = {"out": out, "workers": workers}
         self.tried = list[TriedParameters]()
+        # the run without a change, which the environment's parameters are read in
         with closing(self._evaluator([])) as evaluator:
             self.clean = self._played(evaluator, {})[0]
             space = dynamics_beneath(evaluator.player.venv)
         self.space: ParameterSpace = space
         self.places = space.places(threat.at)
+        # the ends of the budget's box around the environment's own values
         field = threat.check(evaluator.player.venv.single_observation_space, victim.action_space, space)
         own, *ends = (field.exactly(one[None]) for one in (space.nominal[self.places], field.low, field.high))
         self.low, self.high = (side[0].double().numpy() for side in threat.budget.box(own, *ends))
@@ -264,11 +268,13 @@ def _evolved(size: int, count: int, seed: int) -> _Points:
     import cma
 
     rng = np.random.default_rng(seed)
+    # a share of the evaluations for corners
     corners = np.unique(rng.choice([-1.0, 1.0], (max(int(count * _CORNERS), 1), size)), axis=0)
     played = list[float]()
     for start in range(0, len(corners), _TOGETHER):
         played += map(_or_infinite, (yield corners[start : start + _TOGETHER]))
     count -= len(corners)
+    # CMA-ES from the best corner, and where it has converged from the next best
     starts = itertools.cycle(corners[np.argsort(played, kind="stable")])
     while count > 0:
         options = {"bounds": [-1, 1], "seed": int(rng.integers(1, 2**31)), "verbose": -9, "verb_log": 0}
