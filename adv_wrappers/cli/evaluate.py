@@ -78,6 +78,7 @@ def evaluate_(
     **given: Any,
 ) -> None:
     """Play ENV clean and under each threat, on the same episodes."""
+    # options that do not go together
     check_gate(at_least, junit)
     out = given["out"]
     resume = given["resume"]
@@ -93,6 +94,7 @@ def evaluate_(
     threats = threats or ()
     agent = load_agent(given, device, env)
     name = agent.ref or ref
+    # rows of several seeds into a store, or one report
     if store is not None:
         rows = {name: value for name, value in given.items() if name not in ("out", "resume", "minimum", "seed")}
         seeds = seeds or (given["seed"],)
@@ -100,6 +102,7 @@ def evaluate_(
             store, name, agent, env, threats=threats, seeds=seeds, select=select, device=device or "cpu", **rows
         )
         return
+    # the report, printed even where it cannot be written
     with resumable(out, "the same command" + ("" if resume else " with --resume")):
         with print_if_unwritten(_show):
             report = _run(agent, env, threats, **given)
@@ -161,6 +164,7 @@ def demo(out: Path) -> None:
             report.plot(out / f"{name}.png")
             reports.append(report)
         page = write_page(reports, out / PAGE_FILE)
+    # what was written, and where
     if json_asked():
         print_rows(rows)
     say(f"wrote {', '.join(str(out / f'{item[0]}.json') for item in _DEMO)} and a .png beside each")

@@ -83,12 +83,14 @@ def judge(row: Row, claim: RobustnessClaim, name: str | None = None, judged: boo
     returns = row.returns
     least = claim.min_return
     verdict, (low, high) = claim.verdict(returns), claim.interval(returns)
+    # the interval, or why there is none that could be trusted
     interval = f"{claim.confidence:.0%} interval {number_text(low)} to {number_text(high)}"
     if not claim.conclusive(returns):
         interval = (
             f"{number_text(low)} to {number_text(high)}, no interval of {claim.confidence:.0%}, {caveat(returns)}"
         )
     found = f"{'the agent earns' if name == 'none' else f'{name} leaves'} {number_text(row.mean_return)} ({interval})"
+    # a sentence for each verdict
     said = {
         "shown": f"{found}, at least the {least:g} asked for",
         "not shown": f"{found}, which does not show the {least:g} asked for: it may be more or less; "
@@ -170,6 +172,7 @@ def junit_xml(rows: Sequence[Judged], suite: str) -> bytes:
         "time": f"{sum(row.seconds for row in rows):.3f}",
     }
     suite = _UNPRINTABLE.sub("?", suite)
+    # one case a row: failed, skipped where it is not judged, or passed with what was found
     root = ElementTree.Element("testsuites", {"name": "adv-wrappers", **counts})
     group = ElementTree.SubElement(root, "testsuite", {"name": suite, **counts})
     for row in rows:

@@ -33,6 +33,7 @@ def imitate_(env: str, no_attacks: bool, threats: tuple[str, ...], rounds: int, 
     from adv_wrappers.threats.text import text_of
     from adv_wrappers.training.imitation import RADII, SOURCES, imitate
 
+    # the surrogate
     with show_progress() as move, resumable(out):
         found = imitate(
             agent,
@@ -43,6 +44,7 @@ def imitate_(env: str, no_attacks: bool, threats: tuple[str, ...], rounds: int, 
             progress=lambda *at: move("queries", *at),
             **given,
         )
+    # its rounds as a table, how well it agrees, and the command that attacks through it
     columns: dict[str, Any] = {name: name for name in ("queries", *SOURCES)}
     columns |= {"threat": lambda row: row["threat"] or "", "agreement": lambda row: f"{row['agreement']:.4f}"}
     print_columns(found.rounds, columns, texts=("threat",), by_importance=("queries", "agreement", "threat"))

@@ -25,6 +25,7 @@ def threats_() -> None:
     def arguments(row: Mapping[str, Any]) -> str:
         return " ".join(f"{key}={_value_text(value)}" for key, value in row["arguments"].items())
 
+    # arguments as they are written in a text
     columns: dict[str, Any] = {
         "preset": "preset", "perturbs": "perturbs", "what it does": "what_it_does", "arguments": arguments,
     }  # fmt: skip
@@ -64,6 +65,7 @@ def victims() -> None:
         entry = row["measured"]
         return entry and f"{entry['mean']:.1f} +- {entry['std']:.1f} over {entry['episodes']} episodes"
 
+    # clean returns as the cards say them
     columns: dict[str, Any] = {
         "victim": "victim", "environment": "environment", "kind": "kind", "acts by": "acts_by",
         "measured return": measured,

@@ -57,6 +57,7 @@ def _show(comparison: ThreatComparison) -> None:
     from adv_wrappers.rendering.fourier_spectrum import BANDS
     from adv_wrappers.rendering.table import TextTable
 
+    # a line for each threat: how far it moves the picture, and how much power each band gains
     lines, rows = list[tuple[str, ...]](), list[dict[str, object]]()
     for (name, numbers), row, bands in zip(comparison.names, comparison.distances, comparison.bands(), strict=True):
         values = [row[key] for key in ("l2", "linf", "ssim", "psnr")]

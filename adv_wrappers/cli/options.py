@@ -154,6 +154,7 @@ def load_agent(given: dict[str, Any], device: str | None = None, env: str | None
                 f"{'--trust' if how['trust'] else '--stats'} is for the file of --victim, which is not given"
             )
         return None
+    # files that know no spaces take those of the environment
     files = VICTIM_FILES.get(ref.partition(":")[0])
     if env is not None and files is not None and not files.spaces:
         if how.pop("stats", None) is not None:
@@ -180,6 +181,7 @@ def _from_file(
     seen, acted = made.observation_space, made.action_space
     if kind is None and not isinstance(acted, spaces.Box):
         raise click.UsageError(f"{ref} does not say what it returns: give --kind")
+    # ONNX Runtime computes on the CPU alone
     where, _, path = ref.partition(":")
     if where == "onnx":
         if device != "cpu":

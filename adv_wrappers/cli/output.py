@@ -76,6 +76,7 @@ def print_table(table: TextTable, rows: Iterable[Mapping[str, object]]) -> None:
         console.print(shown.rich())
         if left_out := [name for name in table.columns if name not in shown.columns]:
             console.print(f"not shown: {', '.join(left_out)} (--wide shows all)", markup=False, soft_wrap=True)
+    # notes and warnings, which are no rows
     console = make_console(stderr=json_asked())
     for note in table.notes:
         console.print(note, markup=False, soft_wrap=True)

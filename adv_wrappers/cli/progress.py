@@ -46,6 +46,7 @@ def _bars(console: Console) -> Iterator[Move]:
     )
     from rich.text import Text
 
+    # a bar for every name, with what it counts and the time that is left
     text, times = TextColumn("{task.description}"), (TimeElapsedColumn(), TimeRemainingColumn())
     columns = text, BarColumn(_BAR), MofNCompleteColumn(), TextColumn("{task.fields[note]}"), *times
     # what is printed meanwhile goes above the bars, but not from standard output that goes elsewhere

@@ -47,6 +47,7 @@ def report_(sources: tuple[str, ...], minutes: float, out: Path | None, **given:
         raise click.UsageError(f"one ENV goes with --victim, got {' '.join(sources)}")
     from adv_wrappers.studies.report.report import report
 
+    # the command that repeats it stands on the page
     folder = out or Path("adv_report")
     again = repeated(given, "victim", "kind", "stats", "select", "num_envs")
     words = ["adv-wrappers", "report", sources[0], *again, "--out", str(folder)]
@@ -63,6 +64,7 @@ def report_(sources: tuple[str, ...], minutes: float, out: Path | None, **given:
             began=BEGAN,
             **given,
         )
+    # the verdict, what to do next, and where the page is
     console = make_console()
     console.print(found.verdict.sentence, markup=False)
     for step in found.verdict.next:
@@ -82,6 +84,7 @@ def _draw(sources: tuple[str, ...], out: Path | None, minutes: float, trust: boo
     paths = [Path(source) for source in sources]
     if len(sources) == 1 and not paths[0].exists():
         raise click.UsageError(f"{sources[0]} is no store; an environment needs --victim")
+    # a comparison of two, or the page of one
     if len(paths) == 2:
         page = out or Path("comparison.html")
         with resumable(page.with_name(f"{page.stem}-rows")), show_progress() as move:

@@ -86,6 +86,7 @@ def _run(
     from adv_wrappers.training.resilience import resilience as measures
     from adv_wrappers.victims import load_victim
 
+    # victims and environment
     others = [load_victim(ref, trust=given["trust"]) for ref in transfer]
     agent = load_agent(given)
     environment = Environment.of(env, agent, given.pop("env_kwargs"), given.pop("make"))
@@ -93,6 +94,7 @@ def _run(
     if profile is not None:  # which raises for what cannot be searched, before the training
         with closing(DeterministicEpisodes(agent, environment)) as tree:
             TimingSearch(tree, by, horizon=1, lowest_reward=lowest)
+    # the measurement, its table and its figures
     with show_progress() as move, resumable(out):
         found = getattr(measures, name)(
             agent,
@@ -110,6 +112,7 @@ def _run(
     found.plot_training(pictures[0])
     found.plot_histogram(pictures[1])
     files = [out / f"{found.kind}.json", *pictures]
+    # the exact regret over the first episodes, which is searched for
     if profile is not None:
         exact = resilience_profile(
             agent,

@@ -25,6 +25,7 @@ def robot_(env: str, minutes: float, out: Path, **given: Any) -> None:
     """
     from adv_wrappers.studies.robot import robot_report
 
+    # the command that repeats it stands on the page
     again = repeated(given, "victim", "stats", "select", "kind", "metric", "episodes", "seed", "sensors", "body")
     words = ["adv-wrappers", "robot", env, *again, "--minutes", f"{minutes:g}", "--out", str(out)]
     name, agent = given["victim"], load_agent(given, env=env)

@@ -67,6 +67,7 @@ def run_(
     from adv_wrappers.studies import Plan, Store, expand
     from adv_wrappers.studies.run_time import estimate
 
+    # timing a plan runs what it names, so its file has to be trusted
     whole = Plan.load(plan)
     if dry_run and not trust and whole.code:
         raise TrustError(
@@ -76,6 +77,7 @@ def run_(
     cells = expand(whole, trust=trust)
     for name, reason in cells.left_out.items():
         say(f"left out: {name}: {reason}")
+    # what takes long is said before it begins
     trained = sorted({cell.recipe.entry for cell in cells.cells if cell.recipe is not None and cell.recipe.trained})
     with Store(store) as opened, rows_of_store(opened, cells):
         if trained:
@@ -139,6 +141,7 @@ def show(store: Store, cells: Iterable[PlanCell]) -> None:
     for played in store.played():
         if played.key not in known:
             continue
+        # rows that differ in their seed alone are one line
         about = dict(played.about or {})
         row = played.row
         recipe = known[played.key]

@@ -71,6 +71,7 @@ def _arguments(path: str) -> Iterator[tuple[str, ast.expr | None, ast.expr | Non
             yield from ((ast.unparse(each.target), each.annotation, each.value) for each in fields)
             return
         found = made
+    # defaults belong to the last of the arguments
     given = found.args  # type: ignore[union-attr]
     defaults = [*[None] * (len(given.args) - len(given.defaults)), *given.defaults, *given.kw_defaults]
     for one, default in zip([*given.args, *given.kwonlyargs], defaults, strict=True):
@@ -131,6 +132,7 @@ def _type(annotation: ast.expr | None) -> Any:
         return click.Choice(words)
     if Path in parts:
         return click.Path(path_type=Path)
+    # a number with limits gets a range, of which the help tells the ends
     kind = next((kind for kind in (str, float, bool, int) if kind in parts), None)
     if kind is None or (ends := parts[kind].limits) is None:
         return kind
@@ -216,6 +218,7 @@ class FunctionCommand(click.Command):
         if "victim" in found:
             found = {**found, **arguments_of(_LOAD_VICTIM), **found}
         made: list[click.Parameter] = [ENV] if "env" in found and found["env"]["type"] is None else []
+        # what is written in a way of its own, then the names of the options
         for name, about in found.items():
             about |= {**SPELLED.get(name, {}), **self._spelled.get(name, {})}
         flags = {

@@ -48,6 +48,7 @@ def add_(victim: str, store: Path, name: str | None, minutes: float, dry_run: bo
 
     name = name or Path(victim.partition(":")[2]).name
     agent = Submission(victim, name, **given)
+    # what it takes, or the entry itself
     if dry_run:
         cost = submission_cost(agent, store / name, minutes)
         table, whole = cost.table(), f"{minutes_for(cost):.1f} minutes play all of them"
@@ -107,6 +108,7 @@ def build_(store: Path, out: Path) -> None:
 
     entries, page = read_entries(store), out / STANDING_PAGE
     check_target(page)
+    # a page for every agent, and the table that links to them
     pages = {entry.name: f"agents/{entry.name}.html" for entry in entries}
     for name, path in pages.items():
         write_page(store / name, out / path)

@@ -72,6 +72,7 @@ def suite_(
     from adv_wrappers.studies import AttackSetting, suite_cost
     from adv_wrappers.studies.suite.runner import play_suite
 
+    # the agent in its environment, and what its attacks are made for
     ref, agent = given["victim"], load_agent(given, device, env)
     environment = Environment.of(env, agent, given.pop("env_kwargs"), given.pop("make"))
     without = eps is None and scale is None
@@ -87,11 +88,13 @@ def suite_(
             progress=progress,
             **given,
         )
+        # what takes long is said before it begins
         cost = suite_cost(suite, setting, attacks)
         if not dry_run:
             if cost.wall_clock(workers) >= EVERY_S:
                 click.echo(cost.line(workers) + _AGAIN, err=True)
             report = play_suite(suite, setting, attacks, workers, tell=say)
+    # what it would take, or what was found
     if dry_run:
         table = cost.table(workers)
         table = replace(table, notes=(table.notes[0] + _AGAIN, *table.notes[1:]))

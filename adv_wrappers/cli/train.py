@@ -77,6 +77,7 @@ def train_adversary_(
     train, agent = import_train_adversary(), load_agent(given, device=given["device"])
     forms = FORMS if form == BOTH else (".",)
     with show_progress() as move, resumable(out):
+        # progress counts the steps of all forms, those of earlier calls included
         whole = steps * len(forms)
         kept = min(_kept_steps(out, forms), whole)
         before = kept - kept % max(steps, 1)  # of the forms that are done
@@ -104,6 +105,7 @@ def train_adversary_(
         )
     from adv_wrappers.training.adversary import adversary_score  # needs Stable-Baselines3
 
+    # the checkpoints, and how to attack with the best of them
     if form == BOTH:
         rows = [{"form": one, **row} for one in FORMS for row in read_record(out / one)]
     else:
@@ -157,6 +159,7 @@ def train_agent_(env: str, select: Select, steps: int, out: Path, **given: Any) 
             on_steps=lambda at: move("agent", min(at, steps), steps, note),
             **given,
         )
+    # the checkpoints, and how to attack the best of them
     rows = [{**row, "seconds": sum(row["seconds"].values())} for row in hardened.record]
     best = rows[hardened.best]
     shown = {"clean": "clean", "attacked": "attacked", "worst case": "gwc"}
@@ -232,6 +235,7 @@ def train_critic_(
     from adv_wrappers.core.threat import given_budget
     from adv_wrappers.training.critic import CRITIC_GRID, EPS, SMALL, check_scan_folder, scan_critics, train_critic
 
+    # one critic from its own settings, or a scan of several
     within = given_budget(radius, None if scale is None else parse_value(scale), None)
     how, ref = repeated(given, "select"), given["victim"]
     agent = load_agent(given)
@@ -253,6 +257,7 @@ def train_critic_(
                 **given,
             )
             critic = found.save(out)
+    # what was trained, and how to attack with it
     if not one:
         chosen_rows = zip([None, *found.settings], found.chosen.threats, strict=True)
         rows = ({"critic": setting, "best": i == found.best + 1, **row} for i, (setting, row) in enumerate(chosen_rows))
@@ -290,6 +295,7 @@ def train_dynamics_(env: str, width: int, layers: int, out: Path, **given: Any) 
     how, agent = repeated(given), load_agent(given)
     with show_progress() as move, resumable(out):
         model = train_dynamics(agent, env, hidden=(width,) * layers, out=out, progress=move, **given)
+    # errors on what was held out, as shares of the variance
     errors = model.card["errors"]
     assert isinstance(errors, dict)
     rows = [{"transitions": source, **found} for source, found in errors.items()]

@@ -160,23 +160,27 @@ def assert_robust(
     __tracebackhide__ = True  # pytest shows the line of the test, and not the source of this function
     began = time.perf_counter()
     budget_s = _budget(budget_s)
+    # what is asked for: a return, or another metric
     counted = None if metric is None else metric_of(metric)
     least = min_return if counted is None else at_least
     if least is None or (min_return is None) == (at_least is None):
         raise ValueRangeError("assert_robust needs min_return=, or metric= and at_least=, got neither or both")
     attacks = [attacks] if isinstance(attacks, str) else attacks
     agent, (lowest, highest) = load_victim(victim), _return_range(return_range)
+    # how low and how high an episode can be, as far as that is known
     environment = Environment.of(env, agent, env_kwargs, make)
     if counted is not None and return_range is None:
         lowest, highest = (0.0, 1.0) if counted.is_rate else (None, None)
     elif return_range is None:
         lowest = lowest_return(environment)
+    # the attacks that are tried, each with the returns that it has so far
     stacks, left_out = _attacks(agent, environment, suite, eps, scale, within, attacks)
     tried = [_Tried(stack) for stack in stacks]
     test = _SequentialTest(tried, least, confidence, most_episodes, rare, lowest, highest)
     root, warned = np.random.SeedSequence(seed), False
     where = f"adv.evaluate({agent.ref or victim!r}, {env!r}, [{{}}], episodes=1)"
     while open_ := test.undecided:
+        # a look: as many episodes as there is time for, of every attack without a verdict
         left = None if budget_s is None else _SPENT * budget_s - (time.perf_counter() - began)
         batch = test.batch(left)
         if batch < 1:
@@ -185,6 +189,7 @@ def assert_robust(
         how = Episodes(batch, look_seed, num_envs, distances=(), metrics=() if metric is None else (metric,))
         evaluator = Evaluator(agent, environment, [one.stack for one in open_], how)
         with closing(evaluator), one_thread():
+            # one attack that refutes the claim ends the test
             for place, one in enumerate(open_):
                 started = time.perf_counter()
                 row = evaluator.play([place])[place]
@@ -313,11 +318,13 @@ def _attacks(
     budget = None
     if attacks is None or eps is not None or within is not None or scale is not None:
         budget = needed_budget("assert_robust", eps, scale, within)  # type: ignore[arg-type]  # Linf says what scale is
+    # entries of a suite, or by name, and threats of one's own
     setting, given = AttackSetting(victim, environment, budget), [*(attacks or ())]
     names = [attack for attack in given if isinstance(attack, str) and ":" not in attack]
     entries, left_out = ((), {}) if attacks is not None and not names else entries_that_apply(names or suite, setting)
     if names and left_out:
         raise ValueRangeError("; ".join(f"{name} does not apply: {reason}" for name, reason in left_out.items()))
+    # what is searched for the very episodes it is scored on proves nothing of others
     made = [entry.attack(setting).threat for entry in entries if not entry.per_episodes]
     threats = [*made, *(attack for attack in given if attack not in names)]
     left_out |= {one.name: "it is searched for the episodes it is scored on" for one in entries if one.per_episodes}

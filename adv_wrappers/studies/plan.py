@@ -91,6 +91,7 @@ class Grid:
             set_fields(self, **{name: value_of(hints[name], getattr(self, name), name)})
         if not self.victims or not self.seeds:
             raise ValueRangeError("a plan needs at least one victim and one seed")
+        # what a file can hold: everything is checked, and kept as JSON would have it
         for given in self.environments:
             environment_parts(given)  # raises for what is none
         for threat in self.threats:
@@ -100,6 +101,7 @@ class Grid:
             set_fields(self, **{name: tuple(found) if name != "training" else found})
         if self.suite is not None and not isinstance(self.suite, str):  # else a name, or names
             set_fields(self, suite=value_of(tuple[str, ...], self.suite, "suite"))
+        # the same twice would be two rows of one key
         for name in _LISTS:
             texts = Counter(json.dumps(item, sort_keys=True) for item in getattr(self, name))
             if double := [text for text, count in texts.items() if count > 1]:
@@ -248,6 +250,7 @@ class Plan:
         grids = data.get("grids", [{}])
         if not isinstance(grids, (list, tuple)) or not grids or not all(isinstance(grid, Mapping) for grid in grids):
             raise ValueRangeError(f"grids of a plan are a list of dictionaries, got {grids!r:.80}")
+        # every grid with what all of them share
         known = {f.name for f in fields(Grid)}
         made = []
         for grid in ({**shared, **grid} for grid in grids):

@@ -273,6 +273,7 @@ class _GridExpansion:
             victim = self.given[name] if name in self.given else load_of_plan(name, self.grid.select, self.grid.device)
             if self.grid.select not in (None, victim.select):
                 raise VictimError(f"{name} acts by its {victim.select}, the plan says select={self.grid.select!r}")
+            # each victim in the environments that it fits, of which there has to be one
             fitting = 0
             for environment in self.grid.environments or [_own_environment(name, victim, self.trust)]:
                 try:
@@ -289,6 +290,7 @@ class _GridExpansion:
     def _of_pair(self, name: str, victim: Victim, given: str | Mapping[str, Any]) -> list[PlanCell]:
         grid = self.grid
         environment = environment_of_plan(given)
+        # one environment is opened, in which every threat is tried
         evaluator = Evaluator(
             victim, environment, [CLEAN_RUN], replace(grid.how(0), num_envs=1, best_of=1), player=(player := Player())
         )
@@ -299,6 +301,7 @@ class _GridExpansion:
             fitted = grid.how(0).fitted(victim)
             width = fitted.num_envs or 1
             for threat in [*self.stacks, *self._of_suite(name, victim, environment)]:
+                # a recipe is known by its arguments until it is carried out, a threat by its dictionary
                 if isinstance(threat, AttackRecipe):
                     recipe = threat
                     text = threat.name
@@ -314,6 +317,7 @@ class _GridExpansion:
                     recipe = None
                     text = stack.name
                     layers = [json_form(layer) for layer in stack.layers]
+                # a cell for every seed, by the key of its row
                 for seed in grid.seeds:
                     episodes = replace(fitted, seed=seed)
                     about = {**evaluator.about, "seed": seed, "num_envs": width, "episode_seeds": episodes.seeds}
@@ -354,6 +358,7 @@ class _GridExpansion:
                 entries = tuple(entry for entry in entries if not entry.per_episodes)
             where = f"{name} on {environment}"
             self.left_out |= {f"{where}, {entry}": reason for entry, reason in reasons.items()}
+            # what is trained, or searched, becomes a recipe; all else is made now and kept as its dictionary
             for entry, timing in itertools.product(entries, grid.timings or (None,)):
                 timing = None if entry.name in TIMED else timing
                 made: Threat | AttackRecipe

@@ -68,6 +68,7 @@ class RayActors:
         gpus: NotNegative = 0.0,
         victims: Mapping[str, Victim] | None = None,
     ) -> None:
+        # victims that cannot be sent are found before anything is connected to
         for name, victim in (victims or {}).items():
             pickled(f"the victim {name}", victim)
         self._ray = import_ray()

@@ -142,6 +142,7 @@ class _Robot:
 
 def disturbances(robot: _Robot) -> list[Disturbance]:
     """The table, in the order in which they are played."""
+    # what is sensible for this robot: magnitudes by its weight, times by its step
     two, tenth = (max(round(seconds / robot.step), 1) for seconds in (2, 0.1))
     weight, torque = robot.mass * _GRAVITY, robot.mass * _GRAVITY / 2  # N; N m: of half a metre
     fixed, push = "fixed-dynamics:at=", f"when=every({two},{2 * tenth},{two - 2 * tenth})"
@@ -163,6 +164,7 @@ def disturbances(robot: _Robot) -> list[Disturbance]:
         ("slope to the side", "degrees", 30.0, f"{fixed}slope,values=0;{{m}}"),
         ("drag in every joint", "N m", torque / 4, f"{fixed}frictionloss,values={{m}}"),
     ]  # fmt: skip
+    # what not every robot has: limits and gains of its own, sensors, joints
     if robot.weaker:
         rows.append(("weaker actuators by", "%", 100.0, f"{fixed}{robot.weaker},values={{left}}"))
     if robot.stiffness:
@@ -298,10 +300,12 @@ class RobotStudy:
         breaks the policy, those of more disturbances are left out; they also wait for those of fewer.
         """
         halves, kinds = list[tuple[Disturbance, float]](), set[str]()
+        # every disturbance has to be known roughly first
         margins = [one for one in (self._margin(each, rows) for each in self.table) if not one.disturbance.last]
         if any(one.next is not None and len(one.points) < _COARSE for one in margins):
             return []
         for margin in sorted(margins, key=lambda one: one.share):
+            # the few that break it first, each at half of that, and one of a kind
             one, breaks = margin.disturbance, margin.breaks or 0.0
             half = float(f"{breaks / 2:.3g}") if one.step is None else breaks // 2
             acts_on = re.search("(at|scale)=[^,]+", one.text)  # pushes of two sides are one force
@@ -314,6 +318,7 @@ class RobotStudy:
                 halves.append((one, half))
                 kinds.add(kind)
         played, found = {row.threat: row for row in rows}, list[Combination]()
+        # two of them, then three, until some break it
         for count in range(2, len(halves) + 1):
             if any(one.breaks or self._is_open(one) for one in found):
                 break
@@ -490,10 +495,12 @@ def robot_report(
     environment = Environment.of(env, victim, env_kwargs, make)
     environment.spaces_for(victim)
     with closing(environment.make_one()) as made:
+        # what the environment offers
         robot = _robot_of(made, sensors, body)
         table, left_out = _offered(disturbances(robot), made)
         renders = "rgb_array" in (made.metadata.get("render_modes") or ())
     how: dict[str, Any] = {"episodes": episodes, "seeds": [seed], "metrics": [metric], "num_envs": num_envs}
+    # a study, whose rows are kept, so that the same call goes on
     plan = Plan.of(victims=[name], environments=[_of_plan(environment)], **how)
     failed = dict[str, str]()
     study = RobotStudy(plan, tuple(table), metric, workers, failed)
@@ -516,6 +523,7 @@ def robot_report(
         left = max(deadline.left / 60, _LEAST_MINUTES)
         ended, combined, waiting = play_study(study, store, workers, minutes=left, **given)
         known = store.found([cell.key for cell in expand(plan, {name: victim}).cells])
+    # what was found, and what was not tried or has failed
     clean, margins = next(iter(known.values())), [margin for margin in ended if not margin.error]
     left_out |= {margin.disturbance.name: margin.error for margin in ended if margin.error}
     sentence = _sentence(study, clean, margins, combined)
@@ -525,6 +533,7 @@ def robot_report(
     unfinished += [str(one) for one in waiting]
     found = RobotReport(page, sentence, tuple(margins), tuple(combined), clean, left_out, tuple(unfinished))
     about = [name, str(environment), f"{episodes} episodes each, seed {seed}"]
+    # the film, if the environment renders, and the page
     film = list[Part]()
     if (worst := found.worst) is not None:
         made_by = partial(write_side_by_side, folder, victim, environment, seconds=robot.step)
@@ -559,6 +568,7 @@ def _robot_of(env: AnyEnv, sensors: Mapping[str, Any] | None, body: str | None) 
     except SpaceError:  # what needs parameters is left out, with this very reason
         if getattr(inner, "physical_parameters", None):  # but a list of its own that is wrong is a mistake
             raise
+    # what its parameters tell: bodies, joints, a controller with gains
     names, servos = () if known is None else known.space.names, known is not None and known.servos
     parts = {
         group: [n.partition(".")[2] for n in names if n.startswith(f"{group}.")] for group in ("load", "frictionloss")
@@ -599,6 +609,7 @@ def _sensors(given: Mapping[str, Any], features: int) -> dict[str, tuple[int, in
     for name, place in given.items():
         if name not in _SENSORS:
             raise ValueRangeError(f"there is no sensor {name!r}: known are {', '.join(_SENSORS)}")
+        # first and end, and perhaps a factor
         parts = place.split(":") if isinstance(place, str) else place
         try:
             first, end, factor = (kind(part) for kind, part in zip((int, int, float), (*parts, 1.0), strict=False))
@@ -645,6 +656,7 @@ def _sentence(
     what = "falls" if study.metric == "terminated" else f"breaks by {study.metric}"
     if study.breaks(clean, clean):
         return f"It {what} without any disturbance in half of the episodes or more, so nothing else was played."
+    # what breaks it first alone, and then several at once
     broken = [one for one in margins if one.breaks is not None]
     if not broken:
         return f"Nothing that was played {'makes it fall' if what == 'falls' else 'breaks it'}."
@@ -689,6 +701,7 @@ def _article(
 ) -> Article:
     broken = [one for one in found.margins if one.breaks is not None][:_MOST_CHARTS]
     missing, reasons = found.unfinished, found.reasons
+    # sections that have nothing to say are left out
     how = (
         "A rate breaks where half of the episodes fail, another metric where half of it is lost. The least magnitude "
         "that does it is found by bisection, which takes more for worse: the curves show what was played. Margins are "
@@ -734,12 +747,14 @@ def _margins(margins: Sequence[DisturbanceMargin], clean: Row) -> Table:
         what = one.disturbance
         breaks = one.breaks
         open_ = one.next is not None
+        # where it breaks, or how far that is known
         if breaks is None:
             where = "more was not tried yet" if open_ else DASH
         else:
             where = f"at most {what.size(breaks)}" if open_ else what.size(breaks)
         left = next((f"{row.mean_return:.3g}" for m, row in one.points if m == one.safe), DASH)
         cells: list[Cell] = [what.size(one.safe) if one.safe else DASH, left, where]
+        # a bar from what it bears to what breaks it, as shares of the largest
         low, high = (100 * m / what.most for m in (one.safe, one.safe if breaks is None else breaks))
         bar, tone = MeanWithInterval(high, low, high, None), _TONES.get((breaks is None, open_), "attack")
         lines.append(TableLine(what.name, [*cells, what.size(what.most)], bar=bar, tone=tone))
@@ -779,6 +794,7 @@ def _curve(one: DisturbanceMargin, clean: Row, study: RobotStudy) -> LineChart:
     for m, row in [(0.0, clean), *one.points]:
         found = row.metric(metric)
         points.append(Point(m, MeanWithInterval(found.mean, found.low, found.high, None), one.disturbance.size(m)))
+    # the axis holds all intervals
     ends = [end for point in points for end in (point.mean.low, point.mean.high)]
     return LineChart(
         x_label=f"{one.disturbance.name}, {one.disturbance.unit}",

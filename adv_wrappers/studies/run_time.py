@@ -72,12 +72,14 @@ def estimate(plan: Plan | Expansion, store: Store, *, victims: Mapping[str, Vict
     store.place(cell.key for cell in cells)
     known = store.done(cell.key for cell in cells)
     clean, kinds = dict[str, PlanCell](), defaultdict[tuple[str, ...], list[PlanCell]](list)
+    # cells by their kind, and of every setting the run without an attack
     for cell in cells:
         if cell.name == CLEAN_RUN.name and (cell.setting not in clean or cell.key in known):
             clean[cell.setting] = cell
         kinds[cell.kind].append(cell)
     parts, unknown = list[Cost](), list[str]()
     with closing(CellPlayer(victims)) as player, one_thread():
+        # those runs are played first, since they say how many steps a run has
         rows = {setting: _played(cell, player, store) for setting, cell in clean.items()}
         done = store.done(cell.key for cell in cells)
         for of_kind in kinds.values():
@@ -109,6 +111,7 @@ def _costs_of_kind(name: str, cells: Sequence[PlanCell], player: CellPlayer, sto
     cell, recipe = cells[0], cells[0].recipe
     if cell.name == CLEAN_RUN.name:
         return [Cost(name, len(cells), clean.seconds)]
+    # of many cells one is played, of few some steps are timed
     entry = None if recipe is None else entry_named(recipe.entry)
     if entry is None and len(cells) >= _MANY:
         began = time.perf_counter()
@@ -177,6 +180,7 @@ def attack_costs(
         rows: the folder that may hold some of them, or None.
         of, left_out: of the :class:`Costs`.
     """
+    # what needs no training or search is timed as it is
     at_hand = [entry for entry in entries if is_made(entry, setting)]
     stacks = [as_threat_stack(entry.attack(setting).threat, setting.victim) for entry in at_hand]
     place = {entry.name: i for i, entry in enumerate(at_hand, 1)}

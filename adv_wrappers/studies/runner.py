@@ -126,6 +126,7 @@ class _Run:
     def play(self) -> RunSummary:
         self._report()
         while self.waiting or self.under_way:
+            # cells go out as long as somebody is free, and come back as they end
             while self.executor.free() > 0 and (cell := self._next()) is not None:
                 self.executor.submit(cell)
                 self.under_way += 1
@@ -163,6 +164,7 @@ class _Run:
             return
         self.store.add(found)
         self.under_way -= len(found)
+        # errors are told at the end, what is noticed of an environment at once, but once
         for cell in found:
             self.played += cell.error is None
             self.play_seconds += cell.seconds

@@ -49,12 +49,14 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     same = words_of_agent(agent)
     if same is None or not training.by:
         return []
+    # folders that do not exist yet, for the agent, its report and the comparison
     before: Path | None = report_folder(choices)
     hardened, after, page = _free_names(report_folder(choices).parent)
     scale = choices.scale
     env = _without_victim(same)
     what = "Harden the agent: go on training it"
     both = "the two"
+    # under the size that trainings so far could cope with, from the agent that has not given up its return
     if training.most is not None and training.most < eps:
         eps, size = training.most, "a smaller size"
     if first := training.begins_with:
@@ -65,6 +67,7 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
         eps = training.most or eps
         size = "a smaller size"
         before = Path(training.report) if training.report else None
+    # the command, with what the agent learned by before
     options = {
         "--adversary" if training.by in ADVERSARIES else "--robust": training.by,
         "--eps": f"{eps:.3g}",
@@ -75,6 +78,7 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     }
     words = [word for name, value in options.items() if value for word in (name, value)]
     words = ["adv-wrappers", "train-agent", *same, *words, "--steps", str(STEPS), "--out", str(hardened)]
+    # and what there is to know before it is given
     tried = f" (tried before: {', '.join(dict.fromkeys(training.tried))})" if training.tried else ""
     price = "the command says after the first rollout how long they take"
     if training.seconds is not None:
@@ -96,6 +100,7 @@ def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) ->
     # a search over whole episodes and a trained attack were made for the agent as it was
     name = row.attack.partition(":")[0]
     attack = row.attack if name in NAMES and name != "learned" else "max-diff"
+    # the threat that goes around the environment of the training
     within = Linf(float(f"{eps:.3g}"), agent.choices.scale)
     threat = text_of(parse_threat(attack, within=within, at=row.keys or None, when=Bernoulli(0.5)))
     by_sb3 = str(agent.report.victim.get("ref")).startswith("sb3:")
@@ -108,6 +113,7 @@ def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) ->
     )
     if not by_sb3 or same is None:
         return [step]
+    # an agent of SB3 is named by its file, so that what follows can be said too
     before = report_folder(agent.choices)
     hardened, after, page = _free_names(before.parent)
     learn = NextStep("Go on training, and save the agent", f"model.learn({STEPS}); model.save({str(hardened)!r})")

@@ -46,6 +46,7 @@ def advised_training(
         beside: a folder whose folders may hold trainings, and reports, or None.
         seed: of the report.
     """
+    # whether any training can go on with this agent in its environment
     learned = learned_as(victim.card if victim.card else {"training": getattr(victim, "learned", None)})
     try:
         from adv_wrappers.training.agent import AGENT_ALGORITHMS, check_spaces, victim_and_algorithm
@@ -60,6 +61,7 @@ def advised_training(
             check_spaces(environment, initial, algorithm)
     except (AdvWrappersError, ImportError) as error:
         return AdvisedTraining(why_none=str(error))
+    # the losses that suit it, and what was tried of them
     image = len(victim.observation_space.shape or ()) > 1
     fitting = _RECURRENT if victim.recurrent else _Q if victim.kind == "q" else _IMAGES if image else _POLICIES
     before = hardened_before(victim.card)
@@ -74,6 +76,7 @@ def advised_training(
         scale = last.scale
     before += [] if beside is None else [one for one in _tried_beside(beside, known) if one not in before]
     before = [one for one in before if one.by in get_args(HardenedBy)]
+    # the first of those that were tried least often
     counts = {by: sum(one.by == by for one in before) for by in fitting}
     rounds = min(counts.values())
     return AdvisedTraining(
@@ -120,6 +123,7 @@ def training_step_seconds(
     try:
         from adv_wrappers.training.agent import train_agent
 
+        # a training that is as short as these rollouts, and ends with an exception
         q = victim.kind == "q"
         short: dict[str, Any] = {"learning_starts": rows} if q else {"n_steps": each}
         adversary: dict[str, Any] = {"adversary_settings": {"n_steps": each}} if by == "pa-ad" else {}

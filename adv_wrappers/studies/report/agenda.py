@@ -152,6 +152,7 @@ class Agenda:
         self.seed = rows.episodes.seed
         self.num_envs = num_envs
         self.tell = tell
+        # what was found so far, in this call and in those before
         self.clean, self.deadline = rows.clean.mean_return, rows.deadline
         self.sweep, self.swept = EpsSweep(ranges, self.clean), [*swept]
         self.not_tried, self.told_of = [*ranges.unfit], set[At]()
@@ -276,6 +277,7 @@ class Agenda:
         own = part is self.ranges
         self._begin(f"errors of {part.words}{'' if own else ' alone'}, from small to large")
         sweep, swept = (self.sweep, self.swept) if own else (EpsSweep(part, self.clean), list[Trial]())
+        # the cheapest attacks that can be aimed at this part
         reasons = {attack: self.rows.fits(attack, Linf(sweep.start, part.scale), part.at) for attack in _CHEAP}
         fitting = [attack for attack, reason in reasons.items() if reason is None]
         if not fitting:
@@ -292,6 +294,7 @@ class Agenda:
             swept.append(trial)
             return trial
 
+        # noise once, then the cheapest up and down the ladder, and noise over all eps where that one breaks nothing
         look(fitting[-1], sweep.start)
         for attack in dict.fromkeys((fitting[0], fitting[-1])):
             with contextlib.suppress(OutOfTime):
@@ -319,6 +322,7 @@ class Agenda:
                 return self.swept[-1]
 
             self._downwards(look)
+        # then what is computed step by step, as long as one of them fits
         self.rows.purpose = "strong attacks"
         for attack, price in self._by_price(_STRONG, self.focus or 1.0):
             if price <= until.left:
@@ -347,8 +351,10 @@ class Agenda:
             return
         self.rows.purpose = "another attack at the same eps"
         for attack, price in self._by_price(_OTHERS, self._points()[0]):
+            # at the eps that it has not been played at
             played = {trial.eps for trial in self.swept if trial.attack == attack}
             left = [eps for eps in self._points()[:most] if eps not in played]
+            # an attack that does not fit is noted once, with what it would take
             if left and not self.rows.has_time_for(price):
                 if not any(one.threat == attack for one in self.rows.left_out):
                     self.tell(f"{attack} does not fit, about {price:.0f} s each")
@@ -394,6 +400,7 @@ class Agenda:
             OutOfTime: where there is too little time to begin.
         """
         episodes, eps = self.rows.episodes, budget.eps
+        # narrow searches are of one episode, wide ones of several
         count = min(episodes.count, _MOST_EPISODES if wide else _FIRST_EPISODES)
         assert isinstance(self.victim.action_space, spaces.Discrete)
         width = WIDTH if wide else first_width(int(self.victim.action_space.n))
@@ -452,6 +459,7 @@ class Agenda:
         changing = [i for i, unit in enumerate(scale) if unit > 0]
         if len(changing) > _MOST_FEATURES:
             self._note(f"Of {len(changing)} features the first {_MOST_FEATURES} were tried alone.")
+        # from the size at which half is lost upwards, until a feature alone takes something
         attack, _ = self._best_attack()
         self.rows.purpose = "errors in single features"
         trials = dict[int, Trial]()  # by feature, the worst
@@ -492,6 +500,7 @@ class Agenda:
         if not images:
             return
         self._begin("changes of images: brightness, blur, rotation, shift, JPEG, perspective")
+        # every transform on every image
         threats = daylight_threats(self.environment.name)
         for image, threat in itertools.product(images, threats):
             self._try(threat, None, at=image.at)
@@ -551,6 +560,7 @@ class Agenda:
         if self.ranges.image or self.certificates or share.passed or not self.swept:
             return
         self._begin("what can be proved")
+        # from far below what was seen to take anything, in steps, each with its share of the time
         eps, count = min(self.strongest) / _CERTIFIED_BELOW, min(self.rows.episodes.count, 3)
         for _ in range(_CERTIFICATES):
             eps = float(f"{eps:.2g}")
@@ -591,6 +601,7 @@ class Agenda:
             self._note("No adversary is trained: that takes more than one environment at a time.")
             return
         self._begin("an adversary that is trained")
+        # a short training tells how many steps fit into the time, and a longer one goes on from it
         budget, began = self.budget(focus), time.monotonic()
         kind = "pa-ad" if self.victim.differentiable else "sa-rl"
         try:

@@ -85,6 +85,7 @@ def article_of(agent: AgentSections, id: str, several: bool) -> Article:
     facts = dict(said.hurts)
     if said.figure is not None and said.figure.certified_eps is not None:
         facts = {"Certified up to": f"eps {eps_text(said.figure.certified_eps)}", **facts}
+    # the sections that have something to say
     facts |= {"Runs under attack": str(len(agent.attacked)), "Episodes each": str(agent.report.episodes)}
     sections = [Section(key, title, parts) for key, title, made in _SECTIONS if (parts := made(agent, said))]
     return Article(
@@ -154,10 +155,12 @@ def _sweep_chart(agent: AgentSections, sweep: Sweep, headline: float | None) -> 
     for row in sweep.rows:
         curves[row.attack].append((row.eps or 0.0, row))
     certificates, unit = (agent.choices.certificates, agent.choices.unit) if first else ((), "")
+    # a thin line for each attack, a thick one for the strongest
     lines = [line_of(attack, rows) for attack, rows in curves.items()]
     lines.append(line_of("strongest so far", [*sweep.strongest.items()], "attack", bold=True))
     legend = [("attack", "the strongest attack and its interval"), ("other", "each attack"), _LEGEND[1]]
     legend += [("certified", "certified: no attack goes below")] if certificates else []
+    # the eps of the verdict is marked, in the first sweep alone
     mark, marked = None, sweep.strongest.get(headline or 0.0)
     if first and headline and marked:
         mark = headline, marked.mean, f"{number_text(marked.mean)} at eps {eps_text(headline)}"
@@ -198,6 +201,7 @@ def _sweep(agent: AgentSections, said: Verdict) -> list[Part]:
     else:
         lead += "An attack reaches the thick line; one that was not tried may get below it."
     parts = list[Part]()
+    # a chart, or a table where there are too few eps for a line
     for sweep in agent.sweeps:
         if len(sweep.strongest) > 2 or (sweep is agent.sweeps[0] and agent.choices.certificates):
             parts.append(_sweep_chart(agent, sweep, said.figure.eps if said.figure else None))
@@ -220,6 +224,7 @@ def _eps(agent: AgentSections, said: Verdict) -> list[Part]:
             )
         parts.append(Paragraph(words, "lead"))
     parts += [Paragraph(reason) for reason in choices.reasons]
+    # a line for every feature whose range is known
     lines = list[TableLine]()
     for feature, unit in zip(choices.features or (), choices.scale or itertools.repeat(1.0), strict=False):
         cells: list[Cell] = [None, feature.std]
@@ -242,10 +247,12 @@ def _attacks(agent: AgentSections, said: Verdict) -> list[Part]:
     lines = list[TableLine]()
     for row in rows[:_MOST_ROWS]:
         one, clean = row.row, row.kind == "clean"
+        # the lines that are shown first are those of about the eps of the verdict
         near = bool(row.eps and eps and eps / NEAR <= row.eps <= eps * NEAR)
         change, under = (None, "") if clean else (row.change, _kind_words(row))
         cells: list[Cell] = [row.returned, change, row.eps, one.min, one.attacked_fraction, one.action_change]
         lines.append(TableLine(row.label, cells, under, row.returned, _tone(row), focus=clean or near))
+    # the lowest returns, if there are too many
     columns = [
         Column("mean return"), Column("against no attack", "signed"), Column("eps", "eps", less=True),
         Column("worst episode", less=True), Column("steps attacked", "share", less=True),
@@ -275,6 +282,7 @@ def _measures(agent: AgentSections, said: Verdict) -> list[Part]:
     rows = [agent.clean, *sorted(agent.attacked, key=lambda row: row.mean)][:_MOST_ROWS]
     metrics = dict.fromkeys(name for row in rows for name in row.row.metrics)
     distances = dict.fromkeys(name for row in rows for name, value in row.row.distances.items() if value is not None)
+    # a column for every metric and distance that any row has
     lines = [
         TableLine(row.label, [
             row.returned,
@@ -314,6 +322,7 @@ def _episodes(agent: AgentSections, said: Verdict) -> list[Part]:
     of_kinds = {row.kind: row for row in reversed(lowest)}.values()
     # the strongest of a small eps may be the run without an attack
     telling = [*{id(row): row for row in [agent.clean, *agent.strongest.values(), *of_kinds, *lowest]}.values()]
+    # the clean run, then as many others as fit
     rows = [agent.clean, *sorted(telling[1:_MOST_RUNS], key=lambda row: -row.mean)]
     lines = [
         TableLine(
@@ -395,6 +404,7 @@ def protocol_of(agent: AgentSections) -> dict[str, str]:
     report, choices = agent.report, agent.choices
     kwargs = ", ".join(f"{key}={value!r}" for key, value in (report.env.get("kwargs") or {}).items())
     made, lowest = report.env.get("make"), report.minimum.get("value")
+    # facts that are not known are left out
     lines = {
         "Agent": agent.victim,
         "Weights": str(report.victim.get("fingerprint") or "not known"),

@@ -168,6 +168,7 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    # long texts may break behind commas and slashes
     environment.filters["cell"] = cell_text
     environment.filters["breakable"] = lambda text: Markup("<wbr>").join(
         re.split(r"(?<=[,:])(?=[\w-]+=)|(?<=[/;])", str(text))

@@ -190,6 +190,7 @@ def read_choices(folder: Path) -> ReportChoices:
             raise ValueRangeError(f"it has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it")
         for name in ("eps", "halving_eps"):  # which other releases repeated here; the rows have them
             data.pop(name, None)
+        # files that it names are those beside it
         choices: ReportChoices = value_of(ReportChoices, data)
         _place(choices, "film", folder.resolve())
         for frame in choices.frames:

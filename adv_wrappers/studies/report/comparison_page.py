@@ -93,11 +93,13 @@ def compare_pages(
     """
     path = Path(out)
     check_target(path)
+    # two reports of one environment, cut to the episodes that both have
     first, second = _pair(read_reports(a), read_reports(b))
     count, notes = _common_episodes(first, second), list[str]()
     if first.report.episodes != second.report.episodes:
         notes.append(f"Compared are the first {count} episodes, which both were played on.")
     agents = _of_episodes(first, count), _of_episodes(second, count)
+    # what only one of them met is played on the other
     if minutes:
         folder = path.with_name(f"{path.stem}-rows")
         agents, more = play_missing_rows(agents, minutes, folder, trust=trust, make=make, progress=progress)
@@ -170,6 +172,7 @@ def _labels(a: AgentSections, b: AgentSections) -> Labels:
 def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
     """What the page shows."""
     first, second = agents
+    # rows of the same attack, in the units of both
     by_key = {key_of(row, second.choices.scale): row for row in second.rows}
     found = [(row, by_key.get(key_of(row, first.choices.scale))) for row in first.rows]
     pairs = [(one, other) for one, other in found if other is not None]
@@ -183,6 +186,7 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
     for agent, rows in zip(agents, zip(*pairs, strict=True), strict=True):
         both = sorted_report(replace(agent.report, threats=tuple(row.row for row in rows)))
         strongest.append(both.sweeps[0].strongest if both.sweeps else {})
+    # the strongest of both at every eps, and how often either is better
     by_eps = {eps: (row, strongest[1][eps]) for eps, row in strongest[0].items() if eps in strongest[1]}
     sides = [_difference(*pair).side for pair in pairs[1:]]
     scales = {agent.choices.scale for agent in agents} - {None}
@@ -274,6 +278,7 @@ def _table(pairs: Sequence[tuple[AttackRow, AttackRow]], labels: Labels) -> list
     marked += [
         {"episodes": pair[0].row.episodes, "caveat": change.caveat} for pair, change in zip(pairs, changes, strict=True)
     ]
+    # a line each, the worst for the second agent first
     table = Table(
         "Difference under each attack", "attack",
         [Column("difference", "signed"), Column(labels[0], less=True), Column(labels[1], less=True)],

@@ -77,10 +77,12 @@ class EpsSweep:
         """
         if not known:
             return self.start
+        # the two eps between which half is lost, as far as they are known
         half = half_return(self.clean, (trial.mean for trial in known.values()))
         below, above = bracket(known, half)
         larger = [eps for eps in self.ladder if eps > max(known)]
         smaller = [eps for eps in self.ladder if eps < min(known)]
+        # up until it is broken, and down until nothing is lost
         if larger and not self._is_broken([*known.values()]):
             return larger[0]
         if smaller and (not self.loses_nothing(known[min(known)]) if all else below is None):
@@ -88,6 +90,7 @@ class EpsSweep:
         # nothing is lost where the return is 0, or the least, without an attack
         if all or above is None or half >= self.clean:
             return None
+        # between the two, by the geometric mean
         if below is None:
             below = max(above / 8, self._least)
         if above / below <= _CLOSE:

@@ -50,6 +50,7 @@ def write_stills(
     true, frames = found.frame(found.true), list[AttackedFrame]()
     for i, (name, observation) in enumerate(zip(found.names, found.perturbed, strict=True)):
         shown = found.frame(observation)
+        # the difference as much brighter as its own changes allow
         gain = gain_for(largest_change(true, shown))
         pictures = {
             "true": to_pixels(true),
@@ -109,11 +110,13 @@ def write_side_by_side(
     """
     films = list[list[Pixels]]()
     rendering = replace(environment, kwargs={**(environment.kwargs or {}), "render_mode": "rgb_array"})
+    # the same episode under each threat, one after the other
     for threat in threats.values():
         with closing(rendering.make_one()) as env, one_thread():
             attacked = env if threat is None else wrap(env, threat, victim=victim)
             films.append([_narrowed(picture) for picture in _rendered(attacked, victim, seed, steps)])
     frames = list[Pixels]()
+    # picture by picture; the last one of an episode that is over stays
     for i, step in enumerate(steps):
         panels = [(title, film[min(i, len(film) - 1)]) for title, film in zip(threats, films, strict=True)]
         frames.append(compose_panels([(None, f"{seconds * step:.2f} s")], panels))

@@ -79,6 +79,7 @@ def play_missing_rows(
         Both with what was played on them, or as they were where nothing could be; and in sentences what was played,
         what could not be and why, and what there was no time for.
     """
+    # both agents in their environments, and the attacks that either has met
     deadline, units = Deadline(60 * minutes), agents[0].choices.scale
     tell = progress or (lambda what, done, of: None)
     players = list[TrialPlayer]()
@@ -114,6 +115,7 @@ def play_missing_rows(
                 reasons[attack.name] = str(error)
             tell("attacks of one report alone", done, len(missing))
 
+    # what came of it, in sentences
     notes = list[str]()
     if played:
         count = counted(played, "row")
@@ -126,6 +128,7 @@ def play_missing_rows(
         notes.append(f"Not played on the other: {why}.")
     if all(None in attack.rows for attack in attacks):
         return agents, notes  # nothing in common but what either report counts in its own units
+    # both reports anew, with the rows that both have
     both = list[AgentSections]()
     for side, agent in enumerate(agents):
         rows = (agent.clean.row, *(row for attack in attacks if (row := attack.rows[side]) is not None))
@@ -188,6 +191,7 @@ def _again(row: AttackRow, own: Scale, units: Scale, victim: Victim) -> tuple[tu
         return (), "it was made for its own agent, or aimed at another"
     if row.row.best_of > 1:
         return (), "it is the best of several draws"
+    # its text has to say all of it, or another attack would be played
     try:
         made = tuple(as_threat(part) for part in split_stack(without_number(row.row.threat)))
         again = [json_form(layer) for layer in as_threat_stack([*made], victim).layers]

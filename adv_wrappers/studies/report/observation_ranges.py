@@ -149,6 +149,7 @@ def observed_ranges(
         seen: list[list[Array]] = [[] for _ in fields]
         began = time.perf_counter()
         for seed in seeds:
+            # episodes until there are enough steps, or the time is over
             whole, length = _play(env, runner, int(seed), fields, seen, MOST_STEPS - steps, until)
             steps, lengths = steps + length, [*lengths, length] if whole else lengths
             each = (time.perf_counter() - began) / steps
@@ -180,6 +181,7 @@ def parts_of(space: Space) -> tuple[list[Field], tuple[str, ...]]:
         except SpaceError as error:
             unfit.append(f"Left as it is: {error}.")
             continue
+        # leaves of one kind and dtype are one part, every image one alone
         alone = key if _is_image(field) else None
         keys.setdefault((field.discrete, field.dtype, alone), []).append(key)
     if not keys:
@@ -198,12 +200,14 @@ def _ranges(env: AnyEnv, field: Field, seen: Sequence[Array], clean: tuple[int, 
     """The ranges of one part; ``clean`` are the number of steps, the seconds of one, and the length of an episode."""
     empty, size = np.zeros(0), field.low.size
     names = names_of_features(env, size) if field.at is None else _names_by_keys(field)
+    # images and choices have no ranges by feature
     if _is_image(field):
         levels = float(np.max(field.high)) - float(np.min(field.low))
         levels = levels if np.isfinite(levels) else float(np.ptp(np.stack(seen[:: max(len(seen) // 200, 1)])))
         return ObservationRanges(None, empty, empty, empty, *clean, True, levels, field.at, field.grid)
     if field.discrete:
         return ObservationRanges(names, empty, empty, empty, *clean, False, 1.0, field.at, True, field.choices)
+    # quantiles, or the ends of features that hardly ever change
     values = np.stack(seen).reshape(len(seen), -1).astype(np.float64)
     if not np.isfinite(values).all():
         raise ValueRangeError("the environment returned observations that are not finite")
@@ -230,6 +234,7 @@ def _play(
     obs, _ = env.reset(seed=seed)
     runner.reset(None, [seed])
     for step in itertools.count(1):
+        # what is seen, then what the victim does
         for field, values in zip(fields, seen, strict=True):
             if not field.discrete and not (_is_image(field) and field.bounded):  # of these nothing is measured
                 values.append(np.array(field.take(obs, batched=False)[0]))
@@ -265,10 +270,12 @@ def _names_by_joints(env: AnyEnv) -> list[str]:
         base: Any = env.unwrapped
         model, structure = base.model, base.observation_structure
         positions, velocities = list[str](), list[str]()
+        # a joint has as many positions and velocities as its type
         for joint in map(model.joint, range(model.njnt)):
             sizes = {0: (7, 6), 1: (4, 3)}.get(int(joint.type[0]), (1, 1))  # free, ball; else one number
             for kept, size in zip((positions, velocities), sizes, strict=True):
                 kept += [joint.name] if size == 1 else [f"{joint.name} {n}" for n in range(size)]
+        # an observation may leave out the first positions, and has to be as long as these names
         shown = positions[len(positions) - int(structure["qpos"]) :]
         names = [f"position of {name}" for name in shown] + [f"velocity of {name}" for name in velocities]
         if len(names) == sum(int(v) for k, v in structure.items() if k != "skipped_qpos"):

@@ -64,6 +64,7 @@ def _page(stored: StoredReports, count: int) -> bytes:
     """The page with so many reports in full."""
     agents, notes = stored.agents, list[str]()
     articles = [article_of(agent, f"a{i}", len(agents) > 1) for i, agent in enumerate(agents[:count])]
+    # what is not shown, and why
     if count < len(agents):
         notes.append(f"The first {count} of {len(agents)} reports are shown in full, the others in the first table.")
     errors = [f"{name} ({error})" for name, error in stored.errors.items()]

@@ -130,6 +130,7 @@ def report(
     """
     now = time.monotonic()
     limit, began = 60 * minutes, now if began is None else min(began, now)
+    # whose report it is, and what an earlier call has chosen
     deadline = Deadline(limit - (now - began))
     agent = load_victim(victim) if device is None else load_victim(victim, device=device)
     environment = Environment.of(env, agent, env_kwargs, make)
@@ -158,8 +159,10 @@ def report(
             rows.play_clean()
             for sentence in rows.clean.environment_notes.values():
                 tell(f"WARNING: {sentence}")
+            # what is tried, from the rows that are there on
             earlier = _own(read_reports(folder))
             agenda = Agenda(agent, environment, rows, ranges, before, earlier.swept if earlier else (), num_envs, tell)
+            # how to repeat it, for the page
             if agent.ref is None:
                 again = f"adv.report(victim, {environment.name!r}, minutes={{:g}}, out={str(folder)!r})"
             else:
@@ -206,6 +209,7 @@ def _play(agenda: Agenda, write: Callable[[str], AgentReport]) -> AgentReport:
             write("the report is still being made")
             due = Deadline(_PAGE_EVERY)
 
+    # a page that is current is there whenever it ends
     try:
         agenda.play(between)
     except BaseException:
@@ -232,6 +236,7 @@ def _write(
     ranges = agenda.ranges
     late = limit + 1.5 * sum(one.seconds for one in rows.left_out)
     why, unit = unfinished or "the time was over before", _unit(ranges)
+    # what was left out, and why eps are what they are
     parts = [part.words for part in ranges.others if part.at not in agenda.told_of]
     reasons = [f"{note[:1].upper()}{note[1:]}." for note in rows.clean.environment_notes.values()]
     if sizes := agenda.strongest:
@@ -239,6 +244,7 @@ def _write(
             f"eps goes from {min(sizes):.3g} to {max(sizes):.3g} {unit}, above all around that at which half of the "
             "return is lost."
         )
+    # choices first: the page is made of what lies in the folder
     choices = ReportChoices(
         identity=identity,
         command=again.format(limit / 60),
@@ -265,6 +271,7 @@ def _write(
     stored = read_reports(folder)
     write(page, page_of(stored, page.name))
     rows.reserve = _PAGES * (time.monotonic() - writing)
+    # the verdict of this very report
     own = _own(stored)
     assert own is not None  # it has been chosen for
     found = replace(own.report, warnings=rows.report().warnings)  # stored rows do not know an agent without a reference

@@ -214,6 +214,7 @@ def read_reports(source: str | Path) -> StoredReports:
     errors = dict[str, str]()
     names = Counter[str]()
     for part, file in _stores(path).items():
+        # every store, with the choices of the one that a report has played
         choices = read_choices(file.parent) if file.name == ROWS_FILE else ReportChoices()
         with Store(file, read_only=True) as store:
             reports = store.reports()
@@ -221,6 +222,7 @@ def read_reports(source: str | Path) -> StoredReports:
             names.update(row.threat for _, row in store.rows())
         theirs = _own_report(choices, reports)
         for report in reports:
+            # what remains are rows without a clean run beside them
             names.subtract(without_number(row.threat) for row in report.threats)
             agents.append(replace(sorted_report(report, choices if report is theirs else _NONE_MADE), part=part))
     if not agents:
@@ -280,6 +282,7 @@ def _attack_row(row: Row, clean: Row, known: KnownRange, choices: ReportChoices)
     threat = re.sub(r"(learned:card=)[^,]*[/\\](?=[^,/\\]+)", r"\1", with_search_named(row.threat))
     change = paired_difference(row.returns, clean.returns, known)
     made = AttackRow(without_number(threat), None, row, clean, change, known, label=row.label)
+    # rows without an attack, and stacks, vary nothing
     if not row.layers:
         return replace(made, kind="clean", label="no attack" if row.label == "none" else row.label)
     layer = row.layers[0]
@@ -333,6 +336,7 @@ def _kind(layer: Mapping[str, Any], row: AttackRow) -> Kind:
     how = layer.get("how")
     budget = _type(layer.get("within"))
     timing = _type(layer.get("when"))
+    # by what it attacks, then by its timing and its budget
     if _is_of(how, "faults.sensors", "faults.delays", "faults.trigger"):
         return "fault"
     if layer.get("on") in ("action", "dynamics"):
@@ -405,6 +409,7 @@ def _budget_words(row: AttackRow, choices: ReportChoices) -> str:
     inner = within["within"] if newest else within
     scale, where = inner.get("scale"), f" of {', '.join(row.keys)}" if row.keys else ""
     what, far = "feature", "eps, in its own unit"
+    # how far at an eps of 1, by the budget's scale
     if isinstance(scale, (list, tuple)):
         far = f"eps times its scale ({', '.join(f'{unit:.3g}' for unit in scale[:8])}{', ...' if scale[8:] else ''})"
         far = "eps times its range" if own and tuple(scale) == choices.scale else far

@@ -112,11 +112,13 @@ class TrialPlayer:
         self._workers = workers
         self._progress = progress
         self.left_out, self.purpose = list[Untried](), ""
+        # what the clean episodes may take, and what is kept for the end
         self.reserve, self.clean_until = 0.0, Deadline(None)
         self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there
         self._stacks = [CLEAN_RUN]
         self._rows = dict[int, Row]()
         self._player = Player(on_step=self._check)
+        # prices of attacks, from rows that were played
         self._seconds = dict[str, float]()  # of a step of one environment, by attack
         self._steps = dict[str, int]()  # of the row that they are of
 
@@ -172,12 +174,14 @@ class TrialPlayer:
             OutOfTime: where it does not fit into the time that is left; it is noted.
             AdvWrappersError: one of its kinds, for an attack that cannot be aimed at the agent.
         """
+        # over the time only rows that are there already are taken
         text = attack if isinstance(attack, str) else label
         stack = replace(self._stack(attack, budget, when, at), episodes=episodes)
         if self.is_over and not self._goes_on:
             self.leave_out(text, self._row_seconds(text, budget))
             raise OutOfTime
         with closing(self.evaluator([CLEAN_RUN, stack])) as evaluator:
+            # a row that is not kept has to fit into what is left
             kept = self._goes_on and 1 in kept_rows(evaluator, self.out)
             seconds = self._row_seconds(text, budget, None if kept else evaluator)
             if not kept and not self.has_time_for(seconds):

@@ -88,6 +88,7 @@ class Verdict:
 
 def verdict(agent: AgentSections) -> Verdict:
     """What the rows of a report say."""
+    # the row that the verdict is about, and its figure
     found, figure = headline(agent), None
     sentence = f"Without an attack the agent earns {number_text(agent.clean.mean)} an episode. No attack was played."
     if found is not None:
@@ -98,6 +99,7 @@ def verdict(agent: AgentSections) -> Verdict:
             proved,
         )  # fmt: skip
         sentence = _sentence(agent, eps, row)
+    # what hurt most of every kind
     hurts = dict[str, str]()
     for kind, name in _HURTS.items():
         rows = agent.of(kind)
@@ -216,11 +218,13 @@ def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     size = "" if eps is None else eps_in_words(eps, agent.choices)
     if least is not None and clean <= float(least) + NO_LOSS * abs(clean):
         return f"Without an attack the agent earns {earned}, the least there is: no attack can take anything."
+    # nothing is lost: because no action changed, or although some did
     if not row.takes(NO_LOSS):
         if agent.swept and all(one.row.action_change == 0 for one in agent.swept):
             return f"Nothing that was tried changes a single action, up to {size}: the agent earns {earned}."
         what = f"No error up to {size}" if size else "No attack that was tried"
         return f"{what} takes anything from {earned}{_played(agent, eps)}."
+    # what is lost, and whether one feature alone does most of it
     what, by = (f"An error of {size}", f" ({_attack_name(row)}{held(row, agent.clean)})") if size else (row.label, "")
     words = f"{what} lowers the mean return from {earned} to {number_text(row.mean)}{by}."
     if size and (one := _worst_feature(agent, eps)) is not None and one.lost >= _ALONE * row.lost:
@@ -242,15 +246,18 @@ def _own_unit(agent: AgentSections, row: AttackRow) -> str:
 
 def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) -> list[NextStep]:
     """What to do, with commands."""
+    # rows of an evaluation: a report would choose for itself
     if not agent.choices.played:
         what = "Let a report choose budgets and attacks for this agent, and certify what it can"
         same = words_of_agent(agent)
         words = ["adv-wrappers", "report", *(same or ()), "--minutes", "5", "--out", "FOLDER"]
         return [NextStep(what, shlex.join(words))] if same else []
+    # nothing hurt: train on where an agent has given up, else look longer
     if found is None or not found[1].takes(NO_LOSS):
         training = agent.choices.training
         steps = hardening(agent, training.most or 0.0) if training.begins_with else []
         return steps or [NextStep("Give the report more minutes, and read what it cannot tell", "")]
+    # harden it against what hurt, by a command or in its own training
     eps, row = found
     if eps is None:
         steps = [NextStep(_WITHOUT_SIZE, "")]

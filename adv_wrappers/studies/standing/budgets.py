@@ -100,6 +100,7 @@ def chosen_budget(env: str, eps: float | None, scale: Scale) -> StandingBudget:
         if radius == 0:
             raise BudgetError("eps=0 allows nothing: agents of a standing are attacked")
         return StandingBudget(radius, scale, _RAW if scale is None else words)
+    # an environment of the table has one budget for all
     if (eps is not None and eps != known.eps) or (scale is not None and scale != known.scale):
         unit = "" if known.scale is None else f" with scale={known.scale!r}"
         asked = f"scale={scale!r}" if eps is None else f"eps={eps:g}"
@@ -140,6 +141,7 @@ def check_unit(unit: Sequence[float], observed: Sequence[float], names: Sequence
     """
     own, seen = np.asarray(unit, np.float64), np.asarray(observed, np.float64)
     moving = seen > 1e-6 * max(float(seen.max(initial=0.0)), 1e-12)
+    # a unit of 0 for a feature that moves would hide it from attacks
     frozen = [i for i in range(len(own)) if moving[i] and own[i] == 0]
     if frozen:
         what = ", ".join(names[i] if names else f"feature {i}" for i in frozen[:3])
@@ -149,6 +151,7 @@ def check_unit(unit: Sequence[float], observed: Sequence[float], names: Sequence
         )
     if not moving.any():
         return
+    # and one that is far smaller than what is seen would make the budget small
     ratio = float(np.median(own[moving] / seen[moving]))
     if ratio < LEAST_UNIT:
         raise BudgetError(

@@ -113,6 +113,7 @@ def add_submission(
     folder, name = Path(out), given.name
     setting, entry = open_submission(given, folder, deadline.left)
     left_out = entry.left_out
+    # clean episodes, the certificate, then one attack after the other
     with closing(_player(setting, deadline)) as player:
         tell(f"{name}: no attack")
         entry.clean = _figures(player.play_clean())
@@ -122,6 +123,7 @@ def add_submission(
         for one in entries:
             tell(f"{name}: {one.name}")
             try:
+                # each as far as it fits, and kept as soon as it is there
                 made = _searched(player, setting) if one is beam else one.attack(setting)
                 row = player.play(made.threat, label=one.name).row
                 entry.attacks[one.name] = _figures(row)
@@ -210,6 +212,7 @@ def add_attack(
             is played.
     """
     folder, agent = Path(out), load_victim(victim)
+    # the agent, environment, budget and episodes of its entry
     entry = read_entry(folder)
     if entry is None or agent.card is None or entry.victim["fingerprint"] != agent.fingerprint():
         raise ValueRangeError(f"{folder} does not hold {victim}: adv-wrappers standing add comes first")
@@ -224,6 +227,7 @@ def add_attack(
     name = label or called(threat)
     if name in ATTACKS:  # whose row it would take the place of
         raise ValueRangeError(f"the standing has an attack of its own called {name}: give another label=")
+    # an attack in the standing's own budget
     if not isinstance(threat, str):
         attack = ThreatModel("observation", threat, within)
     elif threat.startswith("learned:"):  # whose card has its budget
@@ -242,6 +246,7 @@ def add_attack(
             raise ValueRangeError(
                 f"{name} takes about {duration(player.left_out[-1].seconds)}: give more minutes"
             ) from error
+        # of two of one name the lower one counts
         known, found = entry.attacks.get(name), replace(_figures(row), added=True)
         if known is None or found.mean <= known.mean:
             entry.attacks[name] = found
@@ -265,6 +270,7 @@ def what_card_says(card: Mapping[str, Any]) -> dict[str, Any]:
     training = card.get("training")
     if not isinstance(training, Mapping):
         return {"trained_with": None, "training_seconds": None}
+    # the algorithm, the robust loss and the adversary
     robust, adversary = training.get("robust"), training.get("adversary")
     actor = adversary.get("actor") if isinstance(adversary, Mapping) else None
     actor = actor.get("type") if isinstance(actor, Mapping) else actor
@@ -317,6 +323,7 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[At
             f"agents of a standing are cards, card:FOLDER or zoo:NAME, got {given.victim!r:.80}: "
             f"adv_wrappers.save_card writes a victim as one"
         )
+    # a card with a licence, and its environment
     licence = _licence(agent.card, given.licence)
     id, own = environment_of(agent.card)
     kwargs = given.env_kwargs if given.env_kwargs is not None else own or None
@@ -328,6 +335,7 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[At
     )
     environment = Environment(given.env or id, kwargs).for_victim(agent)
     chosen = chosen_budget(environment.name, given.eps, given.scale)
+    # what is in the folder has to be of the same agent
     known = read_entry(folder)
     if known is not None and known.victim["fingerprint"] != agent.fingerprint():
         raise ValueRangeError(f"{folder} holds an agent of other weights: give another name")
@@ -341,6 +349,7 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[At
         ):
             if before != now:
                 raise ValueRangeError(f"{folder} holds rows of {what} {before}, got {now}: give another name")
+    # the entry, with attacks that somebody has added
     setting = _opened(agent, environment, chosen, given.seed, folder, seconds)
     entry = StandingEntry(
         name=given.name,
@@ -435,6 +444,7 @@ def _choices(entry: StandingEntry, setting: AttackSetting) -> ReportChoices:
     not_tried += [f"{name} does not apply: {why}" for name, why in entry.left_out.items() if name not in seconds]
     budget = setting.budget
     assert isinstance(budget, Linf)
+    # what there is no row of
     scale, own = budget.resolve(setting.victim).scale, found and (found.lower, clean, entry.episodes, found.method)
     return ReportChoices(
         scale=scale if isinstance(scale, tuple) else None,

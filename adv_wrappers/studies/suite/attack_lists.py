@@ -100,6 +100,7 @@ def entries_of(suite: str | Iterable[Entry | str]) -> tuple[Entry, ...]:
         if not isinstance(item, (Entry, str)):
             raise ThreatError(f"a suite holds entries, their names and texts of threats, got {item!r:.80}")
         found.append(entry_named(item) if isinstance(item, str) else item)
+    # a name stands for one row
     names = [entry.name for entry in found]
     double = sorted({name for name in names if names.count(name) > 1})
     if not names:

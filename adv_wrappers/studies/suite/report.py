@@ -156,6 +156,7 @@ class SuiteReport(Tabular):
         strongest = self.chosen.threat
         shares = self.shares
         rows, bold = list[tuple[str, ...]](), list[int]()
+        # a row for each attack, with the share of the episodes on which it is the strongest
         for row in about.threats:
             name = row.threat
             bold += [len(rows)] * (name == strongest)
@@ -181,6 +182,7 @@ class SuiteReport(Tabular):
         other = self.other_budgets.get(row.threat)
         name = f"{row.threat} ({other})" if other else row.threat
         count, over = self.report.episodes, number_text(chosen.mean_return)
+        # how it was chosen: on the episodes of the table, and where these do not tell on further ones
         how = f"it is the lowest of {len(self.attacks)} means over the {count} episodes of the table, {over} there"
         if self.tie_break is not None:
             further = {tie.threat: tie.returns for tie in self._ties()}

@@ -176,6 +176,7 @@ def play_suite(
     folder = setting.out
     seed = setting.episode_seed
     progress = setting.progress
+    # what is run, and why the rest is not
     entries, reasons = some_that_apply(chosen_entries(whole, attacks), setting)
     names = tuple(entry.name for entry in entries)
     left_out = {one.name: reasons.get(one.name, "not asked for") for one in whole if one.name not in names}
@@ -195,6 +196,7 @@ def play_suite(
             return play_missing(evaluator, progress=told, out=part, workers=workers)
 
     made |= {one.name: one.attack(setting) for one in entries if not one.per_episodes}
+    # all on the same episodes; where these do not tell the lowest apart, those few on as many more
     scored = evaluate_all(entries, setting, "")
     report = _named(scored, names)
     tie_break = None
@@ -203,8 +205,10 @@ def play_suite(
         again = evaluate_all([entries[names.index(one)] for one in close], further, " on further episodes")
         tie_break = _named(again, close)
     strongest = entries[names.index(strongest_of(report, tie_break)["threat"])]
+    # the strongest on fresh episodes, on which nothing was chosen
     later = replace(setting, episode_seed=fresh_seed(seed), part="fresh")
     fresh = evaluate_all([strongest], later, " on fresh episodes")
+    # what a reader has to know beside the figures
     others = _other_budgets({one: made[one].threat for one in names}, setting)
     trained = {*_TRAINED, *(entry.name for entry in entries if entry.trained)}
     warnings = [*_with_advice(scored, names, trained), *(text for one in names for text in made[one].warnings)]
@@ -320,6 +324,7 @@ def _other_budgets(threats: Mapping[str, ThreatModel], setting: AttackSetting) -
     victim = setting.victim
     own = None if setting.budget is None else {("observation", setting.budget.resolve(victim))}
     found = dict[str, set[tuple[str, Budget]]]()
+    # the budgets of all layers of each attack
     for name, one in threats.items():
         found[name] = {(layer.on, layer.budget) for layer in threat_layers(one.against(victim))}
     if own is None and all(budgets == next(iter(found.values())) for budgets in found.values()):

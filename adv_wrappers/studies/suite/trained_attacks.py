@@ -59,6 +59,7 @@ def _why_not_learned(name: str, kind: str, on: On, setting: AttackSetting) -> st
         if kind == "sa-rl" and len(seen.shape) > 1:
             size = " x ".join(map(str, seen.shape))
             return f"on images it would choose {size} numbers a step, which PPO cannot learn"
+        # whether the actor suits the victim, and a director can see what it sees
         actor = as_actor(kind, setting.victim)
         assert isinstance(actor, Actor)
         actor.action_space(seen.shape)
@@ -85,6 +86,7 @@ def _learned(name: str, kind: str, on: On, setting: AttackSetting) -> MadeAttack
 
     for what in whats:
         setting.report(what, 0, steps)
+    # trained, or gone on with in its folder
     train = import_train_adversary()
     learned = train(
         kind,
@@ -103,6 +105,7 @@ def _learned(name: str, kind: str, on: On, setting: AttackSetting) -> MadeAttack
         returns = [[float(row["mean_return"]) for row in read_record(place)] for place in folders]
     for what in whats:
         setting.report(what, steps, steps)
+    # how the best was chosen, and whether it was still improving
     others = setting.training.get("episodes", inspect.signature(train).parameters["episodes"].default)
     chosen = f"chosen by mean return over {others} other episodes"
     what, each = ("two trainings (direction and target)", " each") if several else ("one training", "")
@@ -148,6 +151,7 @@ def check_training(training: Mapping[str, object]) -> None:
 
     algorithm = training.get("algorithm", "ppo")
     check_choice("algorithm", algorithm, ALGORITHMS, error=ThreatError)
+    # arguments that a suite sets itself may not be given
     known = {*inspect.signature(train).parameters} | setting_names(str(algorithm))
     known -= {*_SUITE_ARGUMENTS, "settings", "device"}
     check_names("training", training, known)
@@ -190,6 +194,7 @@ def _sarsa(setting: AttackSetting) -> MadeAttack:
     def report(what: str, done: int, total: int) -> None:
         setting.report(f"{SARSA}: {what}", done, total)
 
+    # a scan of critics, of which the strongest is kept
     scan = scan_critics(
         setting.victim,
         setting.environment,
@@ -232,6 +237,7 @@ def _transfer(setting: AttackSetting) -> MadeAttack:
     assert setting.budget is not None
     name, queries = _surrogate_attack(setting), min(max(setting.steps, LEAST_QUERIES * (_ROUNDS + 1)), _MOST_QUERIES)
     folder = setting.folder("transfer")  # more queries are another imitation
+    # the surrogate, which the attack is then computed on
     found = imitate(
         setting.victim,
         setting.environment,
