@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from typing import Any
 
@@ -14,6 +15,11 @@ import pytest
 if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 2**31:
     os.environ.setdefault("TMPDIR", "/dev/shm")
     tempfile.tempdir = None  # asks for the variable anew
+
+# What is compiled is kept beside its source, where git ignores it, whatever PYTHONDONTWRITEBYTECODE says: each worker,
+# and each process that a test begins, would compile the package anew, and pytest rewrite every assertion.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(optionalhook=True)
