@@ -93,7 +93,7 @@ def test_of_a_search_a_few_steps_are_taken(monkeypatch):
         return search(setting, lambda states: steps.append(states) or on_step(states))
 
     monkeypatch.setattr(estimate_module, "beam_attack", watched)
-    longer = replace(SETTING, env=lambda: make_short("CartPole-v1", 100), budget=adv.Linf(0.05))
+    longer = replace(SETTING, env=lambda: make_short("CartPole-v1", 40), budget=adv.Linf(0.05))
     searching, playing = suite_cost(["beam"], longer).parts
     assert 1 < len(steps) < 60 and max(steps) > 4 and min(searching.seconds, playing.seconds) > 0 and searching.alone
 

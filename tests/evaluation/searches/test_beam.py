@@ -319,7 +319,7 @@ def test_what_cannot_be_searched(changed, error, words):
 
 def test_ways_that_earned_too_much_are_left():
     """Whether a return below one can be had is known by then, in fewer steps; what is below is found all the same."""
-    short = {"episodes": 1, "width": 4, "steps": 2, "restarts": 1, "env_kwargs": {"max_episode_steps": 30}}
+    short = {"episodes": 1, "width": 4, "steps": 2, "restarts": 1, "env_kwargs": {"max_episode_steps": 20}}
     for eps, is_lost in ((0.001, False), (0.4, True)):
         whole = beam_search("zoo:cartpole-dqn", "CartPole-v1", eps, **short)
         found = beam_search("zoo:cartpole-dqn", "CartPole-v1", eps, below=15.0, **short)

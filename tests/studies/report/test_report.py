@@ -269,7 +269,9 @@ def test_observations_of_every_space(
 ) -> None:
     """There is a page, and what was attacked of the observation stands beside every row."""
     monkeypatch.setattr(agenda, "_FAULTS", agenda._CHANNEL)
-    made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", episodes=2, tell=None)
+    monkeypatch.setattr(agenda, "_STRONG", ("fgsm",))
+    monkeypatch.setattr(agenda, "_OTHERS", ("noise",))
+    made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", episodes=1, tell=None)
     assert made.choices.at == at and len(made.report.threats) > 4
     page = made.page.read_text()
     assert ("all features" in page) == (not at and isinstance(space, spaces.Box))

@@ -35,7 +35,7 @@ ATTACKS = [entry.name for entry in SUITES["standard"]]
 BRIEF = {"checks": 2, "episodes": 3, "n_steps": 32, "batch_size": 64, "n_epochs": 2}
 QUICK: dict[str, Any] = {"episodes": 4, "steps": 256, "num_envs": 4, "training": BRIEF}
 FRESH = " on fresh episodes"
-CRITICS = [{"steps": 64, "num_envs": 2}, {"steps": 64, "num_envs": 2, "successor": "shuffled"}]
+CRITICS = [{"steps": 32, "num_envs": 2}, {"steps": 32, "num_envs": 2, "successor": "shuffled"}]
 
 
 def briefly() -> gym.Env:
