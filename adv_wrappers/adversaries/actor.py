@@ -176,28 +176,31 @@ def check_actions(action: Tensor, space: ActorSpace, rows: int, direction: bool 
     return fit_unit_box(action if action.is_floating_point() else action.float(), direction)
 
 
-@dataclass(frozen=True)
 class ActorPerturbation(DecliningPerturbation):
-    """An actor whose actions come from outside: the perturbation of an adversary environment.
+    """A perturbation by an actor, which says for it what it attacks and how; a subclass chooses the actor's actions.
 
-    The actions are written to the layer's memory, under ``action``, where each row finds its own.
-
-    Args:
-        actor: turns an action into a perturbation.
-        shape: as for :meth:`Actor.action_space`.
+    Attributes:
+        actor: turns an action into a perturbation, a field of the subclass.
     """
 
-    name: ClassVar[str] = "adversary"
     actor: Any
-    shape: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.actor, Actor):
-            raise ThreatError(f"expected an actor such as SARL() or PAAD(victim), got {self.actor!r}")
+    @property
+    def within(self) -> Budget | None:
+        return self.actor.within  # type: ignore[no-any-return]
 
     @property
     def on(self) -> On:
         return self.actor.on  # type: ignore[no-any-return]
+
+    @property
+    def at(self) -> At:
+        """Of an actor on the dynamics the parameters that it changes, else None."""
+        return self.actor.at  # type: ignore[no-any-return]
+
+    @property
+    def needs_victim(self) -> bool:
+        return self.actor.needs_victim  # type: ignore[no-any-return]
 
     @property
     def declines(self) -> bool:
@@ -222,14 +225,38 @@ class ActorPerturbation(DecliningPerturbation):
     def accepts(self, x: Tensor, context: Context) -> Tensor:
         return self.actor.accepts(x, self._action(x, context), context)  # type: ignore[no-any-return]
 
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        return self.actor(x, self._action(x, context), context)  # type: ignore[no-any-return]
+
+    def _action(self, x: Tensor, context: Context) -> Tensor:
+        """The actor's actions ``[B, *A]``; the same ones whenever they are asked for at one step."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ActionsFromOutside(ActorPerturbation):
+    """An actor whose actions come from outside: the perturbation of an adversary environment.
+
+    The actions are written to the layer's memory, under ``action``, where each row finds its own.
+
+    Args:
+        actor: turns an action into a perturbation.
+        shape: as for :meth:`Actor.action_space`.
+    """
+
+    name: ClassVar[str] = "adversary"
+    actor: Any
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.actor, Actor):
+            raise ThreatError(f"expected an actor such as SARL() or PAAD(victim), got {self.actor!r}")
+
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         space = self.actor.action_space(self.shape)
         if isinstance(space, spaces.Discrete):
             return {"action": torch.zeros(len(x), dtype=torch.int64)}
         return {"action": torch.zeros(len(x), *space.shape)}
-
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        return self.actor(x, self._action(x, context), context)  # type: ignore[no-any-return]
 
     def _action(self, x: Tensor, context: Context) -> Tensor:
         assert context.memory is not None

@@ -31,6 +31,10 @@ class Hybrid(Value):
 
     name: ClassVar[str] = "hybrid"
     on: ClassVar[None] = None  # neither of the two alone
+    at: ClassVar[None] = None
+    native: ClassVar[bool] = False
+    simulates: ClassVar[bool] = False
+    declines: ClassVar[bool] = False  # for its two layers would have to agree
     state: Any
     action: Any
     reach: Any
@@ -51,11 +55,6 @@ class Hybrid(Value):
     def needs_victim(self) -> bool:
         """Whether an actor uses a victim."""
         return bool(self.state.needs_victim or self.action.needs_victim)
-
-    @property
-    def declines(self) -> bool:
-        """Whether it may leave a step alone: no, it is two layers that would have to agree."""
-        return False
 
     @property
     def direction(self) -> bool:

@@ -12,14 +12,14 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.nn import functional
 
-from adv_wrappers.adversaries.actor import Actor, check_actions
+from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, check_actions
 from adv_wrappers.adversaries.director import Director, load_director, save_director
 from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import DecliningPerturbation, Observes, On, When, expect_victim
-from adv_wrappers.core.spaces import At, Field
+from adv_wrappers.core.perturbation import Observes, On, When, expect_victim
+from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Counter, Space
 from adv_wrappers.core.value import decode, encode
@@ -31,7 +31,7 @@ from adv_wrappers.victims.references import load_referenced
 
 
 @dataclass(frozen=True)
-class Learned(DecliningPerturbation):
+class Learned(ActorPerturbation):
     """At every attack the director chooses an action at the true observation, and the actor perturbs accordingly.
 
     Actions beyond [-1, 1] are scaled back as a whole where the actor takes a direction. Where it takes values
@@ -121,25 +121,8 @@ class Learned(DecliningPerturbation):
         return self.actor.on  # type: ignore[no-any-return]
 
     @property
-    def at(self) -> At:
-        """Of an adversary on the dynamics the parameters that it changes, else None."""
-        return getattr(self.actor, "at", None)
-
-    @property
     def needs_victim(self) -> bool:
         return bool(self.actor.needs_victim or self.observe != OBSERVE[0])
-
-    @property
-    def declines(self) -> bool:
-        return bool(self.actor.declines)
-
-    @property
-    def native(self) -> bool:
-        return isinstance(self.actor, Actor) and self.actor.native
-
-    @property
-    def simulates(self) -> bool:
-        return isinstance(self.actor, Actor) and self.actor.simulates
 
     @property
     def observes(self) -> Observes | None:

@@ -32,15 +32,13 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 
-from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.actor import Actor, ActorPerturbation
 from adv_wrappers.adversaries.director import Director
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import BoundedPerturbation, On
-from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import BudgetError
@@ -117,7 +115,7 @@ class DirectorSnapshot:
 
 
 @dataclass(frozen=True)
-class SnapshotAdversary(BoundedPerturbation):
+class SnapshotAdversary(ActorPerturbation):
     """The adversary in training, as the agent meets it.
 
     Args:
@@ -129,24 +127,9 @@ class SnapshotAdversary(BoundedPerturbation):
     actor: Actor
     snapshot: DirectorSnapshot
 
-    @property
-    def on(self) -> On:
-        return self.actor.on
-
-    @property
-    def at(self) -> At:
-        """Of an actor on the dynamics the parameters that it changes, else None."""
-        return self.actor.at
-
-    @property
-    def victim(self) -> Victim | None:
-        """The actor's victim."""
-        return self.actor.victim  # type: ignore[no-any-return]
-
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
+    def _action(self, x: Tensor, context: Context) -> Tensor:
         seen = x if self.on == "observation" else context.observation
-        action = self.snapshot.act(seen, rng.fold(context.key, _DIRECTOR_STREAM))
-        return self.actor(x, action, context)
+        return self.snapshot.act(seen, rng.fold(context.key, _DIRECTOR_STREAM))
 
 
 @dataclass

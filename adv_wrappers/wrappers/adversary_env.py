@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, ActorSpace, Unperturbed, check_actions
+from adv_wrappers.adversaries.actor import ActionsFromOutside, Actor, ActorSpace, Unperturbed, check_actions
 from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.adversaries.learned import append_actions, append_spent
 from adv_wrappers.core.budgets import Budget, Valid
@@ -140,10 +140,10 @@ class AdversaryLayer(Layer):
             if reach is None and on == "action" and isinstance(action_space, spaces.Discrete):
                 reach = Valid()
             at = getattr(actor, "at", None)
-            beneath = ThreatModel(on, ActorPerturbation(action, shape), reach, when, at).against(victim)
+            beneath = ThreatModel(on, ActionsFromOutside(action, shape), reach, when, at).against(victim)
         if self._beneath_alone:
             return ThreatModel("observation", Unperturbed(), Valid(), Never()), beneath
-        return ThreatModel("observation", ActorPerturbation(state, shape), within, when).against(victim), beneath
+        return ThreatModel("observation", ActionsFromOutside(state, shape), within, when).against(victim), beneath
 
     @property
     def _beneath_alone(self) -> bool:

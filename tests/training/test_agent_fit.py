@@ -1,15 +1,20 @@
-"""The states of a recurrent agent: what attacks and the adversary's game look at is what the agent acts with."""
+"""The adversary as the agent meets it, and the states of a recurrent agent, with which attacks look at what it does."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import adv_wrappers as adv
+from adv_wrappers.adversaries import Director, Forces, Induce, Timed
 from adv_wrappers.attacks.max_diff import MaxDiff
+from adv_wrappers.errors import BudgetError, VictimError
 
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("sb3_contrib")
@@ -17,6 +22,7 @@ pytest.importorskip("sb3_contrib")
 from sb3_contrib.common.recurrent.buffers import RecurrentRolloutBuffer
 
 from adv_wrappers.training.agent import train_agent
+from adv_wrappers.training.agent_fit import DirectorSnapshot, SnapshotAdversary
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
 
@@ -92,3 +98,40 @@ def test_the_agent_remembers_in_the_phase_of_the_adversary(monkeypatch):
         assert np.array_equal(own[0].abs().sum((1, 2)) > 0, lengths > 0)  # zero where an episode begins, and only there
         assert all(torch.equal(a, b) for a, b in zip(own, of_attack, strict=True))
     assert any((lengths == 0).any() for *_, lengths in states[1:])
+
+
+def opponent(actor, *preferred):
+    """An adversary in training that chooses by these logits, whatever it sees."""
+    layer = nn.Linear(4, len(preferred))
+    nn.init.zeros_(layer.weight)
+    with torch.no_grad():
+        layer.bias.copy_(torch.tensor(preferred))
+    snapshot = DirectorSnapshot()
+    snapshot.director = Director(nn.Sequential(layer), discrete=True)
+    return SnapshotAdversary(actor, snapshot)
+
+
+@pytest.mark.parametrize("actor", [Timed(adv.MinBest(steps=2)), Induce()], ids=lambda actor: actor.name)
+def test_the_agent_is_not_attacked_at_the_steps_that_its_opponent_declines(actor):
+    victim = adv.load_victim("zoo:cartpole-dqn")
+    within = adv.Linf(0.05) if actor.on == "observation" else None
+    attacked = []
+    for logits in ((100.0, -100.0), (-100.0, 100.0)):
+        how = opponent(actor.against(victim), *logits, *[-100.0] * (actor.name == "induce"))
+        env = adv.wrap(gym.make("CartPole-v1"), adv.ThreatModel(actor.on, how, within))
+        env.reset(seed=0)
+        notes = [env.step(1)[-1]["adv_wrappers"][env.key] for _ in range(5)]  # 1 is not the first action, that it names
+        attacked.append([note["attacked"] for note in notes])
+    assert attacked == [[False] * 5, [True] * 5]
+
+
+def test_the_opponent_is_what_its_actor_is():
+    transform = opponent(Timed(adv.threat("brightness", alpha=0.5).how), 0.0, 0.0)
+    simulating = opponent(Timed(adv.WorstAction(by="successor")), 0.0, 0.0)
+    assert transform.native and not simulating.native and simulating.simulates and not transform.simulates
+    assert opponent(Forces(bodies=("foot",)), 0.0).at == ("force.foot",)
+    with pytest.raises(VictimError, match="opponent needs a victim"):
+        adv.PerturbObservation(gym.make("CartPole-v1"), opponent(Timed(adv.MinBest()), 0.0, 0.0), within=adv.Linf(0.1))
+    unbounded = adv.ThreatModel("observation", opponent(Timed(adv.Noise()), 0.0, 0.0), adv.Valid())
+    with pytest.raises(BudgetError, match=r"^noise .* unbounded"):
+        adv.wrap(gym.make("CartPole-v1"), unbounded)
