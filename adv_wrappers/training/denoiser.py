@@ -20,7 +20,7 @@ true observation in its place. There is no moving average of the weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,7 +37,7 @@ from adv_wrappers.networks.card import Section
 from adv_wrappers.registry import MOST_HIDDEN
 from adv_wrappers.training.dynamics_model import HELD_OUT, LEAST_STEPS
 from adv_wrappers.training.folder import TrainingFolder
-from adv_wrappers.training.networks import check_vectors, cosine_rate, descend, mean_and_std, relu_mlp
+from adv_wrappers.training.networks import check_vectors, cosine_rate, descend_in_rounds, mean_and_std, relu_mlp
 from adv_wrappers.training.trajectories import Trajectories, kept_or_played
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
@@ -65,6 +65,7 @@ from adv_wrappers.victims.saved_networks import (
 from adv_wrappers.victims.victim import Victim
 
 DenoiserKind = Literal["diffusion", "plain"]
+LEAST_ROUND, MOST_ROUNDS = 100, 50  # updates between two checkpoints, and how many of these there are
 SMALLEST_LEVEL = 0.1  # of the levels of a diffusion model, in units; the largest is 1
 
 
@@ -113,7 +114,8 @@ def train_denoiser(
             zero along half a cosine.
         seed: seeds all randomness.
         num_envs: the number of environments side by side.
-        out: a folder for the denoiser. One that holds the result of the same call is read.
+        out: a folder for the denoiser. The same call goes on where it stopped, and reads what is finished. The folder
+            also holds the transitions.
         progress: called as ``progress(part, done, whole)``, with ``part`` ``"victim"`` (transitions) or ``"training"``.
 
     Returns:
@@ -178,7 +180,7 @@ def train_denoiser(
         # clean episodes, the network, and its errors on what was held out
         played = kept_or_played(folder, environment, victim, transitions, 0, progress)
         trained, held_out = played.split(round(len(played.over) * (1 - HELD_OUT)))
-        net = _fit(trained, budget, how, progress)
+        net = _fit(trained, budget, folder, progress)
         sizes = {"features": len(net.mean), "actions": net.actions, "history": history, "levels": how["levels"]}
         return folder.save_network(Denoiser, "denoiser", net, network=sizes, errors=_errors(net, held_out, seed))
 
@@ -198,22 +200,23 @@ def _network(played: Trajectories, budget: Linf, how: Info) -> DenoisingNetwork:
 
 
 def _fit(
-    played: Trajectories, budget: Linf, how: Info, progress: Callable[[str, int, int], None] | None
+    played: Trajectories, budget: Linf, folder: TrainingFolder, progress: Callable[[str, int, int], None] | None
 ) -> DenoisingNetwork:
     """The network with the least squared error of the moves that are drawn."""
-    net = _network(played, budget, how)
-    updates = how["updates"]
-    lr = how["lr"]
+    how = folder.about["training"]
+    net, updates = _network(played, budget, how), how["updates"]
     windows = _Windows(played, how["history"], how["unroll"])
-    optimizer = torch.optim.Adam(net.net.parameters(), lr=lr)
-    draw = torch.Generator().manual_seed(int(np.random.SeedSequence((how["seed"], 2)).generate_state(1)[0]))
-    # Adam on windows that are drawn evenly
-    for done in range(1, updates + 1):
-        rate, loss = cosine_rate(lr, done - 1, updates), _loss(net, windows, how["batch"], draw)
-        failed = f"the training of the denoiser left the finite numbers: choose lr below {rate:g}"
-        descend(optimizer, loss, rate, failed, clip=10.0)  # as the paper's code does
-        if (done % 100 == 0 or done == updates) and progress is not None:
-            progress("training", done, updates)
+    draws = torch.Generator().manual_seed(int(np.random.SeedSequence((how["seed"], 2)).generate_state(1)[0]))
+
+    def steps(begin: int, end: int) -> Iterator[tuple[float, Tensor]]:
+        # on windows that are drawn evenly
+        for done in range(begin, end):
+            yield cosine_rate(how["lr"], done, updates), _loss(net, windows, how["batch"], draws)
+
+    each = max(LEAST_ROUND, math.ceil(updates / MOST_ROUNDS))
+    ends = [*range(each, updates, each), updates]
+    # clipped as the paper's code does
+    descend_in_rounds(net.net, ends, steps, folder, "the denoiser", clip=10.0, draws=draws, progress=progress)
     return net
 
 

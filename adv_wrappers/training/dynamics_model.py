@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +26,11 @@ from adv_wrappers.environments.environment import AnyEnvironment, Environment, M
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.networks.card import Section
 from adv_wrappers.registry import MOST_HIDDEN
-from adv_wrappers.training.folder import TrainingFolder, read_tensors, write_tensors
-from adv_wrappers.training.networks import check_vectors, cosine_rate, descend, mean_and_std, relu_mlp
+from adv_wrappers.training.folder import TrainingFolder
+from adv_wrappers.training.networks import check_vectors, cosine_rate, descend_in_rounds, mean_and_std, relu_mlp
 from adv_wrappers.training.trajectories import Trajectories, kept_or_played, recorded_trajectories
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.reading import decoding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.utils.validation import (
     EnvCount,
@@ -220,40 +219,19 @@ def _fit(data: _Data, folder: TrainingFolder, progress: Callable[[str, int, int]
             layer.bias.copy_(solved[-1])
         return model
     model = TransitionModel([relu_mlp(sizes, (how["seed"], 2, 0))], **statistics)
-    _descend(model, data, folder, progress)
-    return model
-
-
-def _descend(
-    model: TransitionModel, data: _Data, folder: TrainingFolder, progress: Callable[[str, int, int], None] | None
-) -> None:
-    """Train the network of a model, from the last checkpoint where there is one."""
-    how = folder.about["training"]
-    lr = folder.about["training"]["lr"]
+    x, y = model.inputs(data.obs, data.act), _normalised(data.change, statistics["change"])
     (net,) = model.nets
-    x, y = model.inputs(data.obs, data.act), _normalised(data.change, (model.change_mean, model.change_std))
     epochs, batch = how["epochs"], min(how["batch"], len(x))
-    each, optimizer = len(x) // batch, torch.optim.Adam(net.parameters(), lr=lr)
-    # on from the last checkpoint
-    if folder.checkpoint is not None:
-        state = read_tensors(folder.checkpoint)
-        with decoding(f"{folder.checkpoint} as the state of this model"):
-            net.load_state_dict(state["network"])
-            optimizer.load_state_dict(state["optimizer"])
-    for epoch in range(len(folder.record), epochs):
+    each = len(x) // batch
+
+    def steps(epoch: int, _: int) -> Iterator[tuple[float, Tensor]]:
         # the order of an epoch follows from its number, so that a training that resumes goes on alike
         order = torch.from_numpy(np.random.default_rng((how["seed"], 3, epoch)).permutation(len(x)))
         for i, rows in enumerate(order[: each * batch].split(batch)):
-            rate, loss = cosine_rate(lr, epoch + i / each, epochs), (net(x[rows]) - y[rows]).square().mean()
-            descend(
-                optimizer, loss, rate, f"the training of the model left the finite numbers: choose lr below {rate:g}"
-            )
-        checkpoint = folder.begin_checkpoint(epoch + 1)
-        if checkpoint is not None:
-            write_tensors(checkpoint, {"network": net.state_dict(), "optimizer": optimizer.state_dict()})
-        folder.add({"steps": epoch + 1, "loss": float(loss.detach())}, checkpoint)
-        if progress is not None:
-            progress("training", epoch + 1, epochs)
+            yield cosine_rate(how["lr"], epoch + i / each, epochs), (net(x[rows]) - y[rows]).square().mean()
+
+    descend_in_rounds(net, range(1, epochs + 1), steps, folder, "the model", progress=progress)
+    return model
 
 
 def _normalised(values: Tensor, statistics: MeanStd) -> Tensor:

@@ -1,10 +1,13 @@
-"""What trainings of networks on vectors share: layers in a row from draws of their own, statistics, steps of Adam."""
+"""What trainings of networks on vectors share: layers in a row from draws of their own, statistics, and Adam.
+
+:func:`descend` is one step of it, for all of them; :func:`descend_in_rounds` a whole training on data that stays.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -12,6 +15,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.training.folder import TrainingFolder, read_tensors, write_tensors
+from adv_wrappers.utils.reading import decoding
 from adv_wrappers.victims.victim import Victim
 
 
@@ -95,6 +100,55 @@ def descend(adam: torch.optim.Adam, loss: Tensor, rate: float, failed: str, clip
     if clip is not None:
         nn.utils.clip_grad_norm_(group["params"], clip)
     adam.step()
+
+
+def descend_in_rounds(
+    net: nn.Module,
+    ends: Sequence[int],
+    steps: Callable[[int, int], Iterator[tuple[float, Tensor]]],
+    folder: TrainingFolder,
+    what: str,
+    *,
+    clip: float | None = None,
+    draws: torch.Generator | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> None:
+    """Train a network by Adam, with a checkpoint after every round, from the last one where the folder has it.
+
+    Args:
+        net: the network.
+        ends: the rounds, each by what is done at its end, in the unit of the record.
+        steps: from what is done at the beginning and at the end of a round to its steps: the learning rate of each, and
+            the loss, which is computed when the step before it has been made.
+        folder: of the training.
+        what: is trained, for the message.
+        clip: as for :func:`descend`.
+        draws: what losses draw from, whose state is a part of the checkpoints.
+        progress: called as ``progress("training", done, whole)`` after every round.
+
+    Raises:
+        ValueRangeError: for a loss that is not finite.
+        CardError: for a checkpoint that cannot be read.
+    """
+    adam = torch.optim.Adam(net.parameters())
+    # on from the last checkpoint
+    if folder.checkpoint is not None:
+        state = read_tensors(folder.checkpoint)
+        with decoding(f"{folder.checkpoint} as the state of {what}"):
+            net.load_state_dict(state["network"])
+            adam.load_state_dict(state["optimizer"])
+            if draws is not None:
+                draws.set_state(state["draws"])
+    for begin, end in [*itertools.pairwise((0, *ends))][len(folder.record) :]:
+        for rate, loss in steps(begin, end):
+            descend(adam, loss, rate, f"the training of {what} left the finite numbers: choose lr below {rate:g}", clip)
+        checkpoint = folder.begin_checkpoint(end)
+        if checkpoint is not None:
+            state = {"network": net.state_dict(), "optimizer": adam.state_dict()}
+            write_tensors(checkpoint, state if draws is None else {**state, "draws": draws.get_state()})
+        folder.add({"steps": end, "loss": float(loss.detach())}, checkpoint)
+        if progress is not None:
+            progress("training", end, ends[-1])
 
 
 def cosine_rate(first: float, done: float, whole: float) -> float:

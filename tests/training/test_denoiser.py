@@ -12,9 +12,11 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.environments.environment import Environment
-from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
+from adv_wrappers.errors import BudgetError, CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import side_by_side
+from adv_wrappers.training import denoiser
 from adv_wrappers.training.denoiser import _Windows, train_denoiser
+from adv_wrappers.training.folder import write_tensors
 from adv_wrappers.training.trajectories import Trajectories, collect
 from adv_wrappers.victims.saved_networks import Denoiser
 
@@ -107,6 +109,40 @@ def test_the_same_call_makes_the_same_denoiser_and_continuous_actions_are_rememb
     scale = adv.load_victim("zoo:hopper-ppo").scale
     torch.testing.assert_close(one.net.unit, 0.075 * scale.float())
     assert json.dumps(one.card)
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stopped_at", [2, 5])
+def test_an_interrupted_training_goes_on_to_the_same_network(monkeypatch, tmp_path, stopped_at):
+    monkeypatch.setattr(denoiser, "LEAST_ROUND", 2)
+
+    def stop(part, done, whole):
+        if (part, done) == ("training", stopped_at):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train_denoiser(agent(), Line, 0.5, out=tmp_path, progress=stop, **QUICK)
+    told = []
+    found = train_denoiser(agent(), Line, 0.5, out=tmp_path, progress=lambda *now: told.append(now), **QUICK)
+    assert told == [("training", done, 5) for done in (4, 5) if done > stopped_at]
+    whole = train_denoiser(agent(), Line, 0.5, **QUICK).net.state_dict()
+    assert all(torch.equal(part, whole[name]) for name, part in found.net.state_dict().items())
+    assert not [*tmp_path.glob("checkpoint-*")]
+
+
+def test_a_checkpoint_of_another_network_is_named(tmp_path):
+    def stop(part, done, whole):
+        if part == "training":
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train_denoiser(agent(), Line, 0.5, out=tmp_path, progress=stop, **QUICK)
+    write_tensors(tmp_path / "checkpoint-5", {"network": {}, "optimizer": {}, "draws": torch.zeros(1)})
+    with pytest.raises(CardError, match="checkpoint-5 as the state of the denoiser"):
+        train_denoiser(agent(), Line, 0.5, out=tmp_path, **QUICK)
 
 
 def test_windows_stay_in_one_episode():
