@@ -98,6 +98,7 @@ def _hint(name: str) -> str:
         return f": import it from {_PLACES[name]}"
     if word in presets:
         return f": {word} is a preset, threat({word!r}, victim, eps=...), of the class {presets[word].kind.__name__}"
+    # the nearest of presets, names in modules and public names
     known = {preset: f"threat({preset!r}, victim, eps=...)" for preset in presets}
     known |= {place.lower(): f"{place}, of {_PLACES[place]}" for place in _PLACES}
     known |= {public.lower(): public for public in __all__}

@@ -81,6 +81,7 @@ class Transfer:
             buffer = self._buffer(tuple(tensor.shape), tensor.dtype)
             self.send(buffer, tensor)
             out.append(buffer.numpy())
+        # one wait for all of them, after which the memory of what was sent is free again
         if self._wait is None:
             self._wait = self._fence(self.device)
         self._wait()

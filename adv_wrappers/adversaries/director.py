@@ -74,6 +74,7 @@ class Director(nn.Module):
             return self._action(net(x.float()))
         if state is None:
             state = tuple(leaf.to(x.device) for leaf in self.initial_state(len(x)))
+        # layer by layer, since an LSTM takes its own part of the state and leaves the next one
         out, new = x.float(), list[Tensor]()
         for layer in net:
             if isinstance(layer, nn.LSTM):

@@ -73,6 +73,7 @@ class Hybrid(Value):
         state, action = self.state.against(victim), self.action.against(victim)
         forms = [getattr(part, "form", "none") for part in (state, action)]
         if None in forms:
+            # both parts learn in one space of actions, so what is left open follows the part that was said
             given = next((form for form in forms if form not in (None, "none")), None)
             common = given or ("target" if victim.discrete else "direction")
             state = replace(state, form=common) if forms[0] is None else state

@@ -255,6 +255,7 @@ class Learned(ActorPerturbation):
         kept = {name: leaf for name, leaf in memory.items() if name != _ACTION}
         state = tuple(leaf.to(seen.device) for leaf in kept.values())
         answer = self.director(seen, state[0] if _ONE in memory else state)
+        # the next state has to be of the form that was given
         leaves = _named(answer[1]) if isinstance(answer, tuple) and len(answer) == 2 else None
         shapes = {name: tuple(leaf.shape) for name, leaf in kept.items()}
         if leaves is None or {name: tuple(leaf.shape) for name, leaf in leaves.items()} != shapes:

@@ -363,10 +363,12 @@ class ActionPAAD(ActionActor):
 
     def __call__(self, x: Tensor, action: Tensor, context: Context) -> Tensor:
         space = self.victim.action_space
+        # target: the action that is named, or the nearest one that the budget allows
         if isinstance(space, spaces.Discrete):
             return (action + int(space.start)).to(x.dtype).view(x.shape)
         if self.resolved_form == "target":
             return scale_to_range(space, action.to(x.dtype)).view(x.shape)
+        # direction: as far as the budget goes, where the optimum lies (Theorem 4)
         action = action.to(x.dtype)
         onto = action / action.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
         if not context.budget.bounded:

@@ -69,6 +69,7 @@ class RawFrames(AtariWrapper, RecordConstructorArgs):
     def reset(self, *, seed: int | None = None, options: Options = None) -> tuple[Frame, Info]:
         """Reset and play the no-ops."""
         _, info = self.env.reset(seed=seed, options=options)
+        # as AtariPreprocessing draws them, from the environment's own generator
         noops = int(self.env.unwrapped.np_random.integers(1, self._noops + 1)) if self._noops else 0
         for _ in range(noops):
             _, _, terminated, truncated, more = self.env.step(0)

@@ -138,6 +138,7 @@ class _Search:
         singles = single_changes(self.others).to(device)
         rounds = min(self.most, queries)
         for _ in range(rounds):
+            # all changes of one entry, or where queries do not suffice some that are drawn evenly
             chosen = singles[None]
             if len(singles) * rounds > queries:
                 drawn = (self.context.numbers(queries // rounds) * len(singles)).long()

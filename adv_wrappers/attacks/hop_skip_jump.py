@@ -70,6 +70,7 @@ class HopSkipJump(VictimAttack):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         tries, rounds = plan(self.queries)
         search = BoundarySearch(self.victim, context)
+        # points to begin from, then rounds of bisection, votes and a step (algorithm 2)
         for i in range(tries):
             search.begin(i, tries)
         for number, probes in enumerate(rounds, 1):
@@ -88,6 +89,7 @@ def plan(queries: int) -> tuple[int, list[int]]:
     while True:
         probes = round(first * math.sqrt(len(rounds) + 1))
         cost = _BISECTIONS + probes + _HALVINGS
+        # at least a fifth of the queries is kept for the points to begin from, but for the first round
         if left - cost < (queries // 5 if rounds else 1):
             return left, rounds
         rounds.append(probes)

@@ -105,6 +105,7 @@ class PlanningProblem:
     def feasible(self, plans: Tensor) -> Tensor:
         """Plans ``[..., B, T, d]`` in the budget's radius, drawn back into the budget."""
         plans = plans * self.attacked[:, None]
+        # a box is cut, any other budget projects the point that the plan leads to
         if self.budget.elementwise or not self.bounded:
             return plans.clamp(-1, 1)
         x, radius = (
@@ -119,6 +120,7 @@ class PlanningProblem:
         """The summed loss of plans ``[..., B, T, d]``, as ``[..., B]``; differentiable, but in a simulator."""
         if self.model is None:
             return self.simulated(plans)
+        # every plan through the model, and the target's loss of each state on the way (equations 3 and 4)
         copies = plans.shape[:-2]
         moves = (plans * self.radius[:, None]).reshape(-1, *plans.shape[-2:])
         obs = self.obs.expand(*copies, -1).reshape(-1, self.obs.shape[1])
@@ -156,6 +158,7 @@ class PlanningProblem:
         if self.on == "observation":
             shown = (obs + move).clamp(torch.minimum(low, obs.detach()), torch.maximum(high, obs.detach()))
             return self.agent(shown)
+        # on actions: the first one is known, those after it are what the policy would do
         action = self.agent(obs)
         if t == 0 and self.action is not None:
             action = self.action.expand(*copies, -1).reshape(action.shape)
@@ -185,6 +188,7 @@ def starts(problem: PlanningProblem, context: Context, previous: Tensor | None) 
     """
     rows, steps, size = problem.size
     like = problem.value
+    # all corners of the budget, or some that are drawn, held over the whole plan
     if 2**size <= MOST_CORNERS:
         signs = like.new_tensor(list(itertools.product((-1.0, 1.0), repeat=size)))[:, None].expand(-1, rows, -1)
     else:
@@ -256,6 +260,7 @@ def cem(problem: PlanningProblem, plans: Tensor, iterations: int, samples: int, 
     few = max(round(ELITES * samples), 1)
     least, best = best_of(problem.losses(plans), plans)
     mean, std = best[0], torch.full_like(best[0], SPREAD)
+    # drawn around the mean of the best few of the last iteration, and as wide as these lie apart
     for _ in range(iterations):
         drawn = _drawn(problem, mean, std, samples, context)
         losses, elites = best_of(problem.losses(drawn), drawn, few)
@@ -268,6 +273,7 @@ def _drawn(problem: PlanningProblem, mean: Tensor, std: Tensor, samples: int, co
     """Plans around a mean, the mean itself first, ``[samples, B, T, d]``."""
     rows, steps, size = mean.shape
     uniform = context.numbers(samples * steps * size).view(rows, samples, steps, size).transpose(0, 1)
+    # normal numbers from uniform ones, which follow from the step's key
     bits = torch.finfo(uniform.dtype).eps
     normal = torch.special.ndtri(uniform.clamp(bits, 1 - bits)).to(mean)
     normal[0] = 0.0
@@ -464,6 +470,7 @@ class Planned(SimulatingPerturbation, VictimAttack):
         tried = starts(problem, context, previous)
         differentiable = problem.model is not None and self.victim.differentiable
         planner = self.planner or ("adam" if differentiable else "cem")
+        # without gradients by the cross-entropy method, with them by descent from the best starts
         if planner == "cem":
             return cem(problem, tried, self.iterations, self.samples, context)
         _, chosen = best_of(problem.losses(tried), tried, self.restarts)

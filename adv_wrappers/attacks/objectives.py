@@ -334,6 +334,7 @@ def divergence_of(
     victim: Victim, params: Tensor, weights: Weights | None = None, temperature: float | None = None
 ) -> Divergence | SquaredDistance:
     """MaxDiff's objective at the true parameters ``[B, K]``; see :class:`adv_wrappers.attacks.max_diff.MaxDiff`."""
+    # a policy that plays its mean is moved by the distance of means, one that samples by the divergence
     if victim.kind == "gaussian":
         if weights == "one" or (weights is None and victim.select == "mode"):
             return SquaredDistance(victim, victim.family.mode(params))

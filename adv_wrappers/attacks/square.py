@@ -102,6 +102,7 @@ class Squares:
 
     def propose(self, best: Tensor, i: int, queries: int, share: float) -> Tensor:
         """``best`` with one square of it changed."""
+        # algorithm 2: a square of so large a share, at a random place, each channel to one end of the box
         side = round(math.sqrt(share_at(i, queries, share) * self.height * self.width))
         side = min(max(side, 1), self.height, self.width)
         u = self.context.numbers(2 + math.prod(self.channels))

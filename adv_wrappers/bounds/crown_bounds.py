@@ -358,6 +358,7 @@ def _needed(steps: Sequence[BoundStep], rows: RowsByValue) -> set[int]:
 def _elementwise_end(nodes: Sequence[Node]) -> int:
     """How many of the last nodes follow one another and are bounded by the boxes of what they take."""
     count = 0
+    # from the end, as long as each takes what the one before it gives
     for i in range(len(nodes) - 1, -1, -1):
         if nodes[i].inputs != (i,) or not nodes[i].operation.tight_at_end():
             break

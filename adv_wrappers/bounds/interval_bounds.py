@@ -217,6 +217,7 @@ def boxes_of(nodes: Sequence[Node], low: Tensor, high: Tensor, kept: Container[i
     last = {source: i for i, node in enumerate(nodes) for source in node.inputs}
     for i, node in enumerate(nodes):
         boxes[i + 1] = box_through(node, boxes)
+        # what nothing takes any more, and nobody has asked for, makes room
         for source in node.inputs:
             if last[source] == i and source not in kept:
                 boxes.pop(source, None)
@@ -249,6 +250,7 @@ def pulled_back(
     """
     rows = dict(rows)
     offset: Tensor | None = None
+    # from the last value back: rows of a linear node's result become rows of what it takes
     for i in range(max(rows), 0, -1):
         if i not in rows or (node := nodes[i - 1]) is None:
             continue
@@ -262,6 +264,7 @@ def pulled_back(
 def combined(rows: RowsByValue, offset: Tensor, boxes: Boxes) -> Bounds:
     """Bounds ``[B, M]`` on combinations of values in their boxes, plus an offset."""
     radius: Tensor | None = None
+    # the centre of a box times the rows, and its radius times their absolute values
     for number, each in rows.items():
         middle, spread = centre_and_radius(*(flat(end, 1) for end in boxes[number]))
         row = flat(each, 2)

@@ -27,6 +27,7 @@ def rounding(module: nn.Module, low: Tensor, high: Tensor, spec: Tensor, eps: fl
     """
     nodes = nodes_in(module, low)
     boxes = boxes_of(nodes, low, high, range(len(nodes) + 1))
+    # errors of roundings are taken for independent: their variances add up, and go through every operation
     variances = [torch.zeros_like(low)]
     for number, node in enumerate(nodes, 1):
         before, taken = [variances[i] for i in node.inputs], [boxes[i] for i in node.inputs]

@@ -201,11 +201,13 @@ class ActionSearch:
         after = self.episodes.step(node, self.episodes.start + action)
         self.nodes += 1
         self.least.check(after.reward, after.steps, after.over)
+        # the end of a sequence, which may be the lowest return so far
         if after.over:
             self.episodes.check_drew_nothing(self.first)
             self.least.check_return(after.total)
             self.sequences += 1
             self.lowest = min(self.lowest, after.total)
             return None
+        # the least that any rest of the episode adds says whether to go on from here
         bound = self.least.after(after.total, after.steps)
         return None if bound >= self.lowest else OpenState(self.episodes.save(after), bound)

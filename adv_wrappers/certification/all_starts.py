@@ -319,6 +319,7 @@ class SearchRound:
         self._max = max_boxes
         self._most = settings.at_once
         self._fixed = settings.scale is not None
+        # cells are counted from the middle of the starts
         low, high = _start_boxes(self.dynamics, start_low, start_high)
         self._middle = (low.min(0) + high.max(0)) / 2
         self.steps = 0
@@ -380,10 +381,12 @@ class SearchRound:
 
     def _keep(self, low: Floats, high: Floats, values: Floats) -> None:
         """Hold these boxes as hulls within cells, but for those that cannot lower what is certified."""
+        # boxes that earn at least as much as an episode that may have ended certify nothing less
         kept = values + self.dynamics.least_rest(self.dynamics.limit - self.steps) < self._ended
         self._dropped |= not kept.all()
         low, high = low[kept], high[kept]
         values = values[kept]
+        # larger cells as long as there are too many pieces to cut, or too many hulls to follow
         coarsest = self._scale if self._fixed else _COARSEST
         while self._scale < coarsest and self.grid.pieces(low, high) > _CUTS * self._most:
             self._take_cells(self._scale * _COARSER)
@@ -406,8 +409,10 @@ def _start_boxes(dynamics: IntervalDynamics, low: Floats, high: Floats) -> tuple
     pieces = [
         np.linspace(first, last, _PIECES + 1 if last > first else 2) for first, last in zip(low, high, strict=True)
     ]
+    # every combination of pieces, as boxes in the axes of the states
     first = np.stack(np.meshgrid(*(ends[:-1] for ends in pieces), indexing="ij"), -1).reshape(-1, len(low))
     last = np.stack(np.meshgrid(*(ends[1:] for ends in pieces), indexing="ij"), -1).reshape(-1, len(low))
+    # and in those of the dynamics, wider by the rounding of turning them
     turned = dynamics.coordinates
     middle, radius = (first + last) / 2 @ turned.T, (last - first) / 2 @ np.abs(turned).T
     room = 1e-12 * (1 + np.abs(middle) + radius)
@@ -437,6 +442,7 @@ class CellGrid:
         """
         first, last = self._places(low, high)
         found = np.empty(0, np.int64), low[:0], high[:0], values[:0]
+        # part by part, since boxes are cut into many more pieces than there are cells
         ends = np.cumsum((last - first + 1).prod(1))
         row = 0
         while row < len(low):
@@ -502,6 +508,7 @@ class CellGrid:
         half = 1 << (self._bits - 1)
         if not self._numbered(index).all():
             raise ValueRangeError(f"expected states within {half} cells of sides {self.sides} around {self.origin}")
+        # the places along all axes side by side in the bits of one number
         number = np.zeros(len(index), np.int64)
         for axis in range(index.shape[1]):
             number = (number << self._bits) | (index[:, axis] + half)

@@ -281,6 +281,7 @@ class CertifyingSearch:
         """Search over sequences of actions, in an order or in both."""
         images = has_images(self.played.env.observation_space)
         share = 1.0 if order is not None else _SHARE
+        # depth-first finds low returns early, best-first raises the bound of what is open
         if order != "best-first":
             nodes, batch = int(share * self.nodes), 8 if images else 32
             search.run("depth-first", deadline.share(share), nodes, self.max_sequences, batch)

@@ -233,6 +233,7 @@ def dynamics_of(env: AnyEnv) -> IntervalDynamics:
     >>> dynamics_of(gym.make("CartPole-v1")).limit
     500
     """
+    # boxes know nothing of what a wrapper does
     *wrappers, inner = wrappers_of(env)
     for wrapper in wrappers:
         if type(wrapper) not in _TRANSPARENT:

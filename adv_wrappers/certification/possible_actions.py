@@ -162,6 +162,7 @@ class PossibleActions:
         found, outputs = list[NDArray[np.bool_]](), list[Tensor]()
         for part in self._parts(observations):
             own = self.outputs(part)
+            # everything that may be shown, as the victim sees it
             low, high = self.boxes(part if self.quantize else floated(part))
             low, high = (side.to(self.victim.device, self.victim.dtype) for side in (low, high))
             with torch.no_grad():

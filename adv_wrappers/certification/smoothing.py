@@ -146,6 +146,7 @@ def certify_smoothed(
                 f"the least return of {environment} is not known: give least=, since a bound on an expectation "
                 f"must assume it wherever nothing else is certified"
             )
+    # the distribution of returns without an attack is all that the lemma needs
     report = evaluate(victim, environment, (), episodes, seed, num_envs, progress=progress)
     return SmoothedCertificate(
         report.threats[0].returns, victim.sigma, least, victim.vote, confidence, seed, victim.ref
@@ -370,6 +371,7 @@ def vote_bounds(
     """
     start = int(getattr(victim.action_space, "start", 0))
     played = _sampled(victim, seen, samples, seed, lambda obs, keys: victim.victim.play(obs, None, keys) - start, first)
+    # how often each action was played, and bounds for every such number
     counts = torch.nn.functional.one_hot(played.long(), victim.width).sum(1)
     bounds = {k: least_probability(k, samples, level) for k in counts.unique().tolist()}
     others = {k: 1 - least_probability(samples - k, samples, level) for k in bounds}

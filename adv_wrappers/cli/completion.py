@@ -70,6 +70,7 @@ def _paths(text: str, ends: str) -> list[str]:
     found = []
     for path in sorted(Path(parent or ".").glob("*")):
         shown = os.path.join(parent, path.name)
+        # hidden files only where a dot was typed
         if not path.name.startswith(name) or (path.name.startswith(".") and not name):
             continue
         if path.is_dir():

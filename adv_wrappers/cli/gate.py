@@ -146,6 +146,7 @@ def pass_or_fail(rows: Sequence[Judged], suite: str, junit: Path | None) -> None
     if junit is not None:
         write(junit, junit_xml(rows, suite))
         say(f"wrote {junit}")
+    # the row that decides: the worst that fails, else the lowest of those that pass
     failed = [row for row in rows if row.failed]
     about = failed or [row for row in rows if row.verdict is not None]
     decisive = min(about, key=lambda row: (row.verdict != "below", row.low))

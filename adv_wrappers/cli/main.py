@@ -104,6 +104,7 @@ def option_names(command: click.Command | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
         found |= option_names(inner)
+    # by the argument's own name, and by those that the option has on the command line
     for parameter in () if command is None else command.params:
         if isinstance(parameter, click.Option):
             option = max(parameter.opts, key=len)

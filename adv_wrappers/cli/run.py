@@ -108,6 +108,7 @@ def play(
 
     with contextlib.ExitStack() as opened:
         progress = cell_progress(opened.enter_context(show_progress()))
+        # in this process and its workers, or on a cluster
         if ray is None:
             return run(cells, store, workers, victims=victims, progress=progress)
         cluster = opened.enter_context(closing(RayActors(ray, actors, gpus, victims)))

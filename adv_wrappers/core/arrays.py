@@ -126,6 +126,7 @@ def largest(values: Tensor, k: int) -> Tensor:
         return torch.zeros_like(values, dtype=torch.bool)
     rows = torch.where(rows.isnan(), torch.inf, rows)
     least = rows.topk(k, dim=1).values[:, -1:]
+    # of equals the first ones, as many as are left
     above, equal = rows > least, rows == least
     left = k - above.sum(1, keepdim=True)
     return (above | (equal & (equal.cumsum(1) <= left))).view(values.shape)
@@ -158,10 +159,12 @@ def whole_levels(delta: Tensor, length: float | Tensor) -> Tensor:
     length = wide(length) if isinstance(length, Tensor) else length
     near = shrunk(exact, length)
     base = near.trunc()
+    # which elements would gain by the next level, and what that costs of the length's square
     more = exact.round().abs() > base.abs()
     order = flat_rows(torch.where(more, (near - base).abs(), -1.0)).argsort(dim=1, descending=True, stable=True)
     price = flat_rows(torch.where(more, 2 * base.abs() + 1, 0.0)).gather(1, order)
     room = (length.reshape(-1, 1) if isinstance(length, Tensor) else length) ** 2
+    # the nearest first, as long as the length suffices
     paid = (price.cumsum(1) <= room - flat_rows(base).square().sum(1, keepdim=True)).to(exact.dtype)
     whole = base + exact.sign() * more * torch.zeros_like(paid).scatter_(1, order, paid).view(delta.shape)
     return whole.to(delta.dtype)

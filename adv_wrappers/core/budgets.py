@@ -98,6 +98,7 @@ class LastStep:
         if rows is True:
             self.leaves = *new, mask
             return
+        # rows that are not in the mask keep what they had
         if self.leaves is None:
             self.leaves = *(torch.zeros_like(leaf) for leaf in new), torch.zeros_like(mask)
         *old, known = self.leaves

@@ -90,6 +90,7 @@ class Session:
         if not self._due:
             return
         self._due, self._before = False, None
+        # each victim's state goes on from what the agent was shown
         for key, victim in self._victims.items():
             space = victim.observation_space
             obs = to_victim(self.shown, victim.dtype, victim.device, self.rows is not None, space=space)

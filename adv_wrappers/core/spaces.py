@@ -396,6 +396,7 @@ class Field:
         known = _FLOATS.get(name)
         if known is not None and not self.grid:
             return known
+        # integers that stand for floats need a float that holds them all
         kind = np.dtype(name).kind if known is None and name in np.sctypeDict else ""
         if kind not in ("b", "i", "u"):
             expected = "integers" if self.grid else "integers or floats of 16, 32 or 64 bits"
@@ -517,6 +518,7 @@ def _unfit(what: str, leaf: Space, key: Key | None) -> SpaceError:
     """The error of a space that cannot be perturbed; says what can be done about it."""
     inside = [(one if key is None else f"{key}/{one}", child) for one, child in children(leaf)]
     fit = [one for one, child in inside if isinstance(child, _KINDS)]
+    # a part of it that would do, or a wrapper that makes one
     if fit:
         cure = f"pick a key, at={fit[0]!r} (it has {', '.join(str(one) for one, _ in inside)})"
     elif not _flattens(leaf):

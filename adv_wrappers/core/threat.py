@@ -239,6 +239,7 @@ def replace_victims(value: Any, before: VictimLike | None, after: VictimLike | N
         if field.name == "victim" and old is before:
             new = after
         else:
+            # values in values, down to the fields that hold a victim
             new = replace_victims(old, before, after) if isinstance(old, Value) else old
         if new is not old:
             changes[field.name] = new
@@ -329,6 +330,7 @@ class ThreatModel(Value):
             expect_victim(self.label, victim)
         how = replace_victims(self.how, None, victim) if isinstance(self.how, Value) else self.how
         when = replace_victims(self.when, None, victim) if isinstance(self.when, Value) else self.when
+        # the budget's unit is that of the victim under attack, of the keys that are attacked
         owner = next(iter(victims_in(self.how)), victim)
         keys = keys_in(self.at) if self.on == "observation" and owner is not None and owner.scales else None
         within = self.budget.resolve(owner if keys is None else cast(VictimLike, _UnitOfKeys(owner, keys)))

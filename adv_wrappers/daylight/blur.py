@@ -78,6 +78,7 @@ def _median(images: Tensor, k: int) -> Tensor:
         torch.arange(-(k // 2), size + k // 2, device=images.device).clamp_(0, size - 1) for size in (height, width)
     )
     out = torch.empty_like(images)
+    # as many images at once as fit into memory with all their neighbours
     step = max(1, _AT_ONCE // (height * width * channels * k * k))
     for start in range(0, n, step):
         padded = images[start : start + step][:, rows][:, :, columns]

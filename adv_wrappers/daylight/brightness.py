@@ -93,6 +93,7 @@ def _brightened(x: Any, alpha: float, beta: float, rule: str, limits: Limits) ->
     y = by_arrays(lambda host: _by_opencv(host, alpha, beta, rule), x)
     if y is not None:
         return y
+    # floats by the formula, uint8 by a table of its 256 levels
     if x.dtype != torch.uint8:
         low, high = limits
         y = (x - low) * alpha + beta * (high - low) / 255

@@ -115,6 +115,7 @@ def as_images(x: object) -> Tensor:
             f"expected images as a tensor or an array of uint8 or floats, got {type(x).__name__} of dtype "
             f"{getattr(x, 'dtype', None)}"
         )
+    # images, at least one, of finite numbers
     if x.dim() < 2 or 0 in x.shape:
         raise SpaceError(f"expected a batch [B, ...] of at least one image and one pixel, got shape {tuple(x.shape)}")
     if x.is_floating_point() and not finite(x):

@@ -121,9 +121,11 @@ def through_dct(planes: Tensor, quality: int, chroma: bool = False) -> Tensor:
     forward_rows, level, forward_columns, back_columns, back_rows, unlevel = _passes(planes.device)
     width = planes.shape[-1]
     steps, inverse = _steps(quality, chroma, width, planes.device)
+    # rows, then columns, each rounded as the library's integer transform does
     x = torch.addmm(level, planes.reshape(-1, BLOCK), forward_rows).floor_()
     x = torch.matmul(forward_columns, x.view(-1, BLOCK, width)).add_(0.5).floor_()
     x.mul_(inverse).round_().mul_(steps)
+    # and back: columns, then rows
     x = torch.matmul(back_columns, x).add_(0.5).floor_()
     x = torch.addmm(unlevel, x.view(-1, BLOCK), back_rows).floor_()
     return x.clamp_(0, 255).view(planes.shape)

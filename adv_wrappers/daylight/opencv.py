@@ -110,6 +110,7 @@ def _one_by_one(source: HostImages, out: HostImages, call: Call, by_fours: bool)
         for i in range(0, done, 4):
             cv2.merge(list(source[i : i + 4]), four[0])
             cv2.split(call(*four), list(out[i : i + 4]))
+    # what is left, one picture after the other
     for i in range(done, len(source)):
         place = out[i]
         result = call(source[i], place)

@@ -168,6 +168,7 @@ class Transform(NativePerturbation):
         columns = []
         for i, value in enumerate(self.numbers().values()):
             if isinstance(value, tuple):
+                # an even draw of the range, of whole strides where the parameter has them
                 low, high = value
                 u = rng.uniform_of(rng.fold(key, i + 1))
                 span = high - low

@@ -111,6 +111,7 @@ def perspective_map(inverse: Matrix, height: int, width: int, interpolation: str
     m = inverse
     row = np.arange(height, dtype=np.float64)[:, None]
     column = np.arange(width, dtype=np.float64)[None]
+    # OpenCV sums columns from the beginning of their block, which the last bit depends on
     inner = column % together(height, width)
     start = column - inner
     x, y, w = ((m[i] * start + m[i + 1] * row + m[i + 2]) + m[i] * inner for i in (0, 3, 6))
@@ -169,6 +170,7 @@ def neighbours(at: Map, border: str, interpolation: str) -> NDArray[np.int64]:
     height, width = at.fraction.shape
     column, row = at.whole.reshape(-1, 2).astype(np.int64).T
     found = []
+    # each of the four neighbours where the border puts it
     for down, right in _CORNERS[interpolation]:
         y, x = row + down, column + right
         index = border_index(y, height, border) * width + border_index(x, width, border)
@@ -218,6 +220,7 @@ class Warp(Transform):
         if fast is None or rows is None:
             return None
         images, back = split(x, layout)
+        # every row's own map, backwards, from which the kernel reckons its pixels
         matrices = [self.matrix(*images.shape[1:3], **row) for row in rows]
         affine = len(matrices[0]) == 6
         backwards = [(*inverted(one), 0.0, 0.0, 0.0) if affine else one for one in matrices]

@@ -107,6 +107,7 @@ class Walk:
     def visit(self, value: object) -> bool:
         """Keep the content of ``value``; False if it has to be copied as a whole, and its holder rebound."""
         kind = type(value)
+        # how to keep a class is looked up once
         keep = _KEEP.get(kind, _unknown)
         if keep is _unknown:
             keep = _KEEP[kind] = _keep_of(kind)
@@ -114,6 +115,7 @@ class Walk:
             return True
         if keep is _copied:
             return self.partial
+        # noted before its contents, which may refer to it
         self.seen.add(id(value))
         keep(self, value)
         return True
@@ -129,6 +131,7 @@ class Walk:
         known = _KEEP.get
         for key, value in [i for i in items if known(type(i[1]), _unknown) is not None and i[0] not in skipped]:
             try:
+                # a value that cannot be written into is replaced by a copy of it
                 if not self.visit(value):
                     self.kept.append((_put_copy, (holder, key), _deepcopy(value)))
             except NotCopied as error:

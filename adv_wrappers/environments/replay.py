@@ -235,6 +235,7 @@ def record_for_replay(env: Any) -> Any:
     Returns:
         The same environment; an ``Env`` without wrappers inside the recorder.
     """
+    # down through the wrappers, to where the recorder belongs
     outer, inner = None, env
     while isinstance(inner, gym.Wrapper):
         if isinstance(inner, ReplayRecorder):

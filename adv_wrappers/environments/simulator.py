@@ -91,6 +91,7 @@ class Simulator:
         envs = self._beneath.environments()
         numbers = range(len(envs)) if self._rows is None else self._rows.tolist()
         rollout = Rollout(self._beneath, [(number, envs[number]) for number in numbers], self._before)
+        # whatever happens, the rows that were stepped come back
         try:
             yield rollout
         finally:

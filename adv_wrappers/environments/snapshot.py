@@ -277,6 +277,7 @@ def _difference(env: Any, before: Snapshot, action: Any, steps: int, space: spac
 
 def _play(env: Any, action: Any, steps: int, space: spaces.Space[Any]) -> Iterator[tuple[Any, _Answer]]:
     space.seed(0)
+    # actions that the environment's masks allow
     path = mask_path(getattr(env, "single_observation_space", env.observation_space), mask_choices(space))
     action = space.sample() if action is None else action
     for _ in range(steps):

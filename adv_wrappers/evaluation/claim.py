@@ -148,10 +148,12 @@ def interval_with_unseen(
     """
     mean = float(np.mean(np.asarray(returns, np.float64)))
     low, high = cut(mean_interval(returns, level), mean, (lowest, highest))
+    # how many of the returns are not the common one
     values, counts = np.unique(np.asarray(returns, np.float64), return_counts=True)
     common, others = float(values[counts.argmax()]), len(returns) - int(counts.max())
     if others > FEW:
         return low, high
+    # as frequent as episodes of another kind may be, and worth the lowest or the highest return
     share = 1 - least_probability(len(returns) - others, len(returns), (1 - level) / 2)
     least = min(float(values[0]), math.inf if lowest is None else lowest)
     most = max(float(values[-1]), -math.inf if highest is None else highest)

@@ -166,6 +166,7 @@ def _least_probability(successes: int, trials: int, level: float) -> float:
         return 0.0
     k = torch.arange(successes, trials + 1, dtype=torch.float64)
     ways = math.lgamma(trials + 1) - torch.lgamma(k + 1) - torch.lgamma(trials - k + 1)
+    # the probability at which so many successes or more are as rare as the level, by bisection
     low, high = 0.0, 1.0
     for _ in range(60):
         p = (low + high) / 2

@@ -210,6 +210,7 @@ class Processes(Generic[T, R]):
         if self.tries == 1:
             error = WorkerError(DEAD_WORKER.format(self.workers))
             return [Played(task, error=error) for task in dead]
+        # a task that was alone when its process died has killed it; after some deaths it is given up
         self._pool = pool_of(self.workers)
         found: list[Played[T, R]] = []
         for task in dead:

@@ -145,6 +145,7 @@ def _covered(layer: ThreatModel, victim: Victim) -> tuple[Linf, float, float] | 
         return None
     field = Field(victim.observation_space if layer.on == "observation" else victim.action_space, layer.at, layer.on)
     low, high = (np.asarray(end, np.float64).reshape(-1) for end in (field.low, field.high))
+    # features with bounds, and whether the radius reaches across all of them
     bounded = np.isfinite(high - low)
     radius = budget.eps * np.asarray(1.0 if budget.scale is None else budget.scale)
     width = (high - low)[bounded]

@@ -157,10 +157,12 @@ def known_range(env: AnyEnv) -> KnownRange:
     """
     *wrappers, inner = wrappers_of(env)
     known = LeastReturn.of(env)
+    # the most that a step can earn, if no wrapper changes rewards
     plain = {type(wrapper).step for wrapper in wrappers} <= _KEEP_REWARDS and _known_rewards(inner)[0] is not None
     reward = MOST_REWARDS.get(type(inner).__name__) if plain else None
     if getattr(inner, "_sutton_barto_reward", False):
         reward = None
+    # without a limit of steps no sum of positive rewards is the highest
     if reward is None or (reward > 0 and known.limit is None):
         return known.lowest, None
     return known.lowest, reward * (known.limit or 1) if reward > 0 else reward

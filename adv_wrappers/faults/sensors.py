@@ -349,6 +349,7 @@ class Occlusion(NativePerturbation):
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         key = context.key if self.per == "step" else context.episode_key
+        # a rectangle at a place that is drawn for the step, or for the episode
         places = rng.uniform(rng.fold(key, 1), (2,), torch.float64).to(x.device).unbind(1)
         covered = torch.ones_like(x, dtype=torch.bool)
         for size, axis, place in zip((self.height, self.width), self._sides(context.shape), places, strict=True):
@@ -358,5 +359,6 @@ class Occlusion(NativePerturbation):
             sides = (length if other == axis else 1 for other in range(len(context.shape)))
             covered &= ((at >= first) & (at < first + size)).view(len(x), *sides)
         low, high = context.space
+        # its grey, as far as the space has it
         grey = torch.full_like(low, self.value).clamp(low, high).to(x)
         return torch.where(covered, grey, x)

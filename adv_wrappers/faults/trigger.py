@@ -62,6 +62,7 @@ class Trigger(NativePerturbation):
         value = torch.full_like(low, self.value).clamp(low, high).to(x).expand_as(x)
         if self.features is not None:
             return only(self.features, value, x)
+        # a patch in the first corner of the image
         y, corner = x.clone(), value
         part, layout = y, layout_of(context.shape, self.layout)
         for side in "HW":

@@ -86,6 +86,7 @@ class Card:
         tensors = parse_tensors(stored, Path(folder, "weights.safetensors"))
         with decoding(folder):
             check_role(about, role)
+            # the card holds the hash of its weights, so that neither can be exchanged
             if "weights_sha256" in about and about["weights_sha256"] != hashlib.sha256(stored).hexdigest():
                 raise CardError("the weights are not those that card.json describes")
             if about.get("format", 1) != FORMAT:
@@ -303,6 +304,7 @@ def _answer_like(layer: nn.Module, x: Tensor, most: int) -> Tensor:
     assert operation is not None
     if (told := operation.told_shape(tuple(x.shape[1:]))) is not None:
         return x.new_empty(1, *told)
+    # small layers are run on zeros, large ones on the device meta
     width = operation.width(x.shape[-1]) if x.dim() == 2 else None
     if width is not None and max(width, x.numel()) <= most:
         kinds = [tensor.dtype for tensor in layer.parameters()] + [torch.get_default_dtype()]

@@ -56,6 +56,7 @@ def needed(nodes: Sequence[Node], result: int) -> list[Node]:
     for i in range(len(nodes) - 1, -1, -1):
         if i + 1 in wanted:
             wanted.update(nodes[i].inputs)
+    # those nodes in their order, with new numbers
     number, kept = {0: 0}, list[Node]()
     for i, node in enumerate(nodes):
         if i + 1 in wanted:

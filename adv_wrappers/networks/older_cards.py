@@ -124,6 +124,7 @@ def _victim(told: dict[str, Any], network: Network, tensors: Tensors) -> tuple[d
     spaces: dict[str, dict[str, Any]] = {"observation": {"shape": _IMAGES}, "action": {"low": -reach, "high": reach}}
     for space in spaces:
         spaces[space] |= told.get("spaces", {}).get(space, {})
+    # a network of layers already, or one of a kind
     if network.get("kind") == "layers":
         network = {name: value for name, value in network.items() if name != "kind"}
     else:

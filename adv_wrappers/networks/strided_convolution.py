@@ -64,6 +64,7 @@ def _first_convolution(nodes: Sequence[Node]) -> tuple[nn.Conv2d | None, bool]:
     """
     value, uniform = 0, True
     while True:
+        # a chain of functions of every element, as long as nothing else takes a value
         takers = [i for i, node in enumerate(nodes) if value in node.inputs]
         if len(takers) != 1:
             return None, False

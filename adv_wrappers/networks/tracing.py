@@ -56,6 +56,7 @@ def layers_in_order(module: nn.Module, pairs: bool = False) -> list[nn.Module] |
     layers = list(flattened(module))
     if all(kind_of(layer) or does_nothing(layer) for layer in layers):
         return [layer for layer in layers if not does_nothing(layer)]
+    # a forward of its own is traced, and has to be a chain of layers that can be written down
     try:
         nodes = trace(module, lambda layer: kind_of(layer) is not None, "pair" if pairs else "tensor")
     except UnknownCall:

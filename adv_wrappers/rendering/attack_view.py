@@ -271,6 +271,7 @@ class RowRenderer:
             return panels
         before = true_frames.levels(true)[-1]
         panels.insert(0, ("true", self._enlarged(before)))
+        # pictures of different sizes have no difference
         if before.shape != after.shape:
             return panels
         self._largest_change = max(self._largest_change, largest_change(before, after))
@@ -294,6 +295,7 @@ class RowRenderer:
             field = wrapper.engine.applied.field
             if field.low.size != true.size or wrapper.engine.applied.device not in (None, torch.device("cpu")):
                 return None
+            # half the sides of the budget's box, as if the space had no bounds
             x = torch.as_tensor(np.asarray(true, np.float64)).reshape(1, *field.shape)
             unbounded = torch.full_like(x, torch.inf)
             low, high = wrapper.engine.applied.budget.box(x, -unbounded, unbounded)

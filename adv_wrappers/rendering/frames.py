@@ -68,6 +68,7 @@ class FrameReader:
         sides = [space.shape[self.layout.index(axis)] for axis in "HW"]
         if layout is None and min(sides) < 8:
             raise SpaceError(f"too small to be images: {space}; give layout= if they are")
+        # what is dark and what is bright
         self.low, self.high = 0.0, 255.0
         if space.dtype != np.uint8:
             self.low, self.high = float(np.min(space.low)), float(np.max(space.high))

@@ -239,6 +239,7 @@ def share_left(entry: Entry, setting: AttackSetting) -> float:
         return 1.0
     if entry is beam:
         return float(not (folder / setting.part / BEAM_FILE).is_file())
+    # steps of the training, or of both, that are done
     if name in ADVERSARIES:
         forms = 2 if name == "pa-ad" and isinstance(setting.victim.action_space, spaces.Box) else 1
         steps = [int(read_record(path.parent)[-1]["steps"]) for path in sorted(folder.rglob("state.json"))]

@@ -152,6 +152,7 @@ class _Run:
             cell = self.waiting.popleft()
             if self.store.claim([cell.key]):
                 return cell
+            # another run has played it, or is playing it now
             if self.store.done([cell.key]):
                 self.known += 1
                 self._report()

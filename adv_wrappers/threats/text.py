@@ -153,6 +153,7 @@ def _bare_name(thing: object) -> str:
 
 def _argument_text(key: str, value: object) -> str:
     """A value as ``parse_threat`` reads it, or ``<...>``."""
+    # objects from a folder are named by it
     if isinstance(value, Critic):
         value = value.folder
     if isinstance(value, Dynamics) and value.folder is not None:

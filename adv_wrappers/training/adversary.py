@@ -231,6 +231,7 @@ def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:
     """
     if out is None:
         return min(found.values(), key=lambda learned: _best_score(learned.director.record))
+    # the card of the better form is copied to the top, with the scores of both
     cards = {form: read_json(out / form / "card.json") for form in found}
     lowest = {form: _best_score(card["training"]) for form, card in cards.items()}
     best = min(lowest, key=lambda form: lowest[form])

@@ -419,6 +419,7 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
             row[f"{name}_std"] = None if returns is None else float(returns.std())
         means = {name: row[name] for name in found.returns if row[name] is not None}
         row["score"] = float(np.mean([*means.values()]))
+        # what tells checkpoints apart where all is lost alike
         if found.max_diff is not None:
             row["max_diff"] = found.max_diff
             row["max_diff_score"] = float(np.mean([row["clean"], np.mean([*found.max_diff.values()])]))
@@ -433,6 +434,7 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
         self.found = snapshot.agent, snapshot.threat
         if part is None:
             return
+        # the agent's card says how it was trained, and what was tried on it before
         about, threat = self.folder.about, snapshot.threat
         tried = [] if self.first is None else [one.by for one in hardened_before(self.first.card)]
         known = {**about, "tried": tried, "began_with": self.began_with, "checkpoints": [*self.folder.record, row]}

@@ -67,6 +67,7 @@ def check_settings(algorithm: str, settings: Mapping[str, Any]) -> None:
     check_names(algorithm_class(algorithm).__name__, settings, setting_names(algorithm))
     if not isinstance(settings.get("policy_kwargs", {}), Mapping):
         raise ThreatError(f"policy_kwargs are a dictionary, got {settings['policy_kwargs']!r:.80}")
+    # numbers that SB3 would take and fail by later
     for name in _SHARES:
         if name in settings:
             number(name, settings[name], 0, 1)

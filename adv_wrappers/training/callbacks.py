@@ -165,6 +165,7 @@ class RobustnessCallback(BaseCallback):
         with unchanged_randomness():
             self.report = play_missing(self._evaluator(), out=self.out, resume=False)
         self.seconds += time.perf_counter() - started
+        # the return under the strongest attack decides, and among equals the clean one
         self._next, self._last = (steps // self.every + 1) * self.every, steps
         rows = [_row(steps, row) for row in self.report.threats]
         self.rows += rows

@@ -460,6 +460,7 @@ class CriticTraining:
         checkpoint = self.folder.checkpoint
         if checkpoint is None:
             return
+        # the learner, what it knows of returns, and the normaliser of its first round
         state = read_tensors(checkpoint)
         with decoding(f"{checkpoint} as the state of this critic"):
             self.learner.load_state_dict(state["learner"])
@@ -522,6 +523,7 @@ class CriticTraining:
         assert self.normalise is not None
         net = copy.deepcopy(self.learner.net)
         with torch.no_grad():
+            # it was trained on rewards in units of the spread of returns
             for param in net[-1].parameters():
                 param.mul_(self.returns.std)
         rule = {"rule": "clip((o - mean) / std, -clip, clip)", "clip": self.normalise.clip}

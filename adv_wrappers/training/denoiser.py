@@ -192,6 +192,7 @@ def _network(played: Trajectories, budget: Linf, how: Info) -> DenoisingNetwork:
     history = how["history"]
     obs = torch.from_numpy(played.obs).flatten(0, 1)
     unit = torch.as_tensor(budget.radius(obs[:1]), dtype=torch.float32).expand(n).clone()
+    # levels of noise in shares of the budget, from the smallest up to all of it
     levels = torch.logspace(math.log10(SMALLEST_LEVEL), 0, count) if count > 1 else torch.ones(count)
     actions = played.act.shape[-1] if history else 0
     sizes = DenoisingNetwork.inputs(n, count, history, actions), *how["hidden"], n
@@ -254,6 +255,7 @@ class _Windows:
         obs, act = self.obs[steps, row[:, None]], self.act[steps, row[:, None]]
         if not self.history:
             return obs, act, None
+        # what went before, zero and unknown before the beginning of the episode
         back = torch.arange(self.history, 0, -1)
         known = (back <= self.age[chosen][:, None]).float()
         before = (t[:, None] - back).clamp(min=0)

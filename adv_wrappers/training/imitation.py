@@ -314,6 +314,7 @@ def ask_nearby(victim: Victim, space: Space, labels: Labels, radius: Array, coun
     """
     assert isinstance(space, spaces.Box)
     draw, seen = np.random.default_rng(seed), labels.observations[labels.sources != NEARBY]
+    # an even draw around observations that were seen elsewhere
     around = seen[draw.integers(len(seen), size=count)].astype(np.float64)
     moved = around + draw.uniform(-1, 1, around.shape) * radius
     moved = np.round(moved) if np.issubdtype(seen.dtype, np.integer) else moved

@@ -163,6 +163,7 @@ def _q_network(net: nn.Module) -> MLPPolicy:
     found = mlp_of([layer for layer in layers if not isinstance(layer, nn.LayerNorm)])
     if found is None or isinstance(found.end, nn.Tanh) or not norms:
         return MLPPolicy(_mlp(net), None)
+    # layer normalisation has to stand behind each hidden layer, with torch's defaults
     behind = [before for before, layer in itertools.pairwise(layers) if isinstance(layer, nn.LayerNorm)]
     same = all(norm.eps == 1e-5 and norm.weight is not None and norm.bias is not None for norm in norms)
     if behind != list(found.linear[:-1]) or not same:
@@ -299,6 +300,7 @@ def update_normaliser(victim: Victim, normal: VecNormalize) -> None:
     assert isinstance(normal.obs_rms, RunningMeanStd)
     mean = torch.as_tensor(normal.obs_rms.mean).double()
     std = (torch.as_tensor(normal.obs_rms.var).double() + normal.epsilon).sqrt()
+    # every network of the victim begins with a copy of it
     for net in victim.modules():
         for layer in net.modules():
             if isinstance(layer, Normalize):

@@ -68,6 +68,7 @@ class TimedBatches:
             return count
         if left == 0:
             return 0
+        # one row tells how long one takes, then as many as fit into a share of what is left
         if self._each is None:
             return min(count, 1)
         return min(count, max(int(_AT_ONCE * left / max(self._each, 1e-9)), 1))

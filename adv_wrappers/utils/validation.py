@@ -179,6 +179,7 @@ class Part(NamedTuple):
             return f"a {'dictionary' if self.kind in _MAPPINGS else 'list'}{count}{each}"
         if self.kind in (int, float):
             return f"{'an integer' if self.kind is int else 'a finite number'}{self.limits or ''}"
+        # any other class by its name
         name = {NoneType: "", bool: "true or false", str: "a text"}.get(self.kind)
         if name is not None or not isinstance(self.kind, type):
             return name or ""

@@ -179,6 +179,7 @@ def _contradicts(victim: Any, params: Tensor, fixed: Sequence[Played]) -> bool:
     if victim.kind not in ("mean", "gaussian"):
         return False
     flat = torch.tanh(victim.mode(params).reshape(len(params), -1).double().cpu())
+    # what it always plays would be the squashed mean, times a factor and plus an offset
     centred = flat - flat.mean(0)
     for _, _, draws in fixed:
         wanted = draws[0] - draws[0].mean(0)
@@ -291,6 +292,7 @@ def _parts(answer: object, victim: Victim) -> Iterator[tuple[int | None, Tensor]
         if not isinstance(part, (Tensor, np.ndarray)):
             continue
         found = torch.as_tensor(part).detach().cpu()
+        # as many numbers as an action has, in every row
         if found.numel() != _ROWS * width or len(found) != _ROWS or found.dtype.is_complex:
             continue
         actions = found.reshape(_ROWS, width).double()
@@ -301,6 +303,7 @@ def _parts(answer: object, victim: Victim) -> Iterator[tuple[int | None, Tensor]
 def _uses_scale(net: Any, obs: Any) -> bool:
     """Whether what ``forward`` returns depends on ``action_scale``."""
     try:
+        # another scale has to give another answer
         before, scale = net(obs), net.action_scale
         net.action_scale = scale * 2
         try:

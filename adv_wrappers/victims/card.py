@@ -200,6 +200,7 @@ def _check_answers(victim: ModuleVictim) -> None:
     shape, state = victim.observation_space.shape or (), victim.initial_state(1)
     zeros = torch.zeros(1, *shape, dtype=victim.dtype, device=victim.device)
     answers: dict[str, Tensor | None] = {"policy": victim.params(zeros, state), "value": victim.value(zeros, state)}
+    # critics are asked about an action of zeros
     for name, critic in (("critic", victim.critic), ("robust_sarsa", victim.robust_sarsa)):
         if critic is not None:
             answers[name] = critic(zeros, zeros.new_zeros(1, *(victim.action_space.shape or ())))
@@ -490,10 +491,12 @@ def _with_trunk(networks: Mapping[str, list[nn.Module]], net: nn.Module) -> Mapp
     """
     policy, value = networks["policy"], networks.get("value", [])
     pairs = enumerate(zip(policy, value, strict=False))
+    # the layers that policy and value have in common, from the first on
     shared = next((i for i, (a, b) in pairs if not _same(a, b)), min(len(policy), len(value)))
     if any(layer.state_dict() for layer in policy[:shared]):
         heads = ["policy", "value"]
     else:
+        # layers without weights say nothing: then the trunk is a Sequential of its own that the policy begins with
         own = next((list(flattened(part)) for part in net.children() if type(part) is nn.Sequential), [])
         heads, shared = ["policy"], len(own)
         if not 0 < len(own) < len(policy) or any(a is not b for a, b in zip(own, policy, strict=False)):

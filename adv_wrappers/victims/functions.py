@@ -139,6 +139,7 @@ def main_part(answer: Any, sizes: list[int], pair: bool) -> Any:
         sizes: of how many each choice of a discrete action is one.
         pair: whether the first two of more parts are a mean and a log-std.
     """
+    # one head for each choice
     if isinstance(answer, (tuple, list)) and len(answer) == len(sizes) > 1:
         heads = [head.logits if isinstance(head, Categorical) else head for head in answer]
         if [tuple(getattr(head, "shape", ()))[1:] for head in heads] == [(size,) for size in sizes]:

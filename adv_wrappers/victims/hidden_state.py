@@ -137,6 +137,7 @@ def _values(held: Sequence[Owner]) -> Iterator[tuple[Place, object]]:
     for number, owner in enumerate(held):
         names: Any = [*_attributes(owner)]
         if isinstance(owner, torch.jit.ScriptModule):
+            # a program lists what it holds in its own text alone
             names = re.findall(
                 r"^    (\w+) = ", owner._c.dump_to_str(False, False, False).partition("methods {")[0], re.M
             )
@@ -180,6 +181,7 @@ def _told(value: Any) -> Any:
     def told(leaf: Any) -> object:
         if isinstance(leaf, Tensor):
             leaf = leaf.detach().dequantize() if leaf.is_quantized else leaf.detach()
+            # by the bits, so that NaN equals itself
             bits = leaf.cpu().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
             return leaf.dtype, leaf.shape, leaf.device, bits.numpy().tobytes()
         if isinstance(leaf, np.ndarray):

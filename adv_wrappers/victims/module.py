@@ -282,6 +282,7 @@ def _final_kind(kind: Any, output: ModuleOutput, probable: bool, space: spaces.S
         if not known and not probable:
             raise VictimError("say what the module returns: kind='q', 'logits', 'mean', 'gaussian' or 'distribution'")
         kind = "logits" if probable else "gaussian" if output.form == "pair" else "distribution"
+    # a distribution says itself what it is of
     if output.form == "distribution" and kind != "distribution":
         raise VictimError(f"the module returns a Distribution, so kind must be 'distribution', got {kind!r}")
     final: OutputKind | None = output.kind if kind == "distribution" else kind

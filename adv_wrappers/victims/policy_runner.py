@@ -51,6 +51,7 @@ class PolicyRunner:
         given = seeds if seeds is None or isinstance(seeds, Sequence) else [int(seeds) + i for i in range(self.rows)]
         for row in np.flatnonzero(mask).tolist():
             seed = None if given is None else given[row]
+            # without a seed the row's own draws go on, as if it had another one
             fresh = rng.fold(int(self._roots[row]), 0) if seed is None else rng.fold(rng.root(seed), _STREAM)
             self._roots[row] = fresh
         self._t[mask] = 0

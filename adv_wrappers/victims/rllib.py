@@ -518,6 +518,7 @@ class RecurrentNet(nn.Module):
             one = torch.as_tensor(leaf).to(like)
             return one[None].expand(rows, *one.shape).contiguous()
 
+        # the module's own state for every row, and the frames that a stack has before the first
         if module.is_stateful():
             new["module"] = map_leaves(start, module.get_initial_state())
         if self.front.frames:

@@ -236,6 +236,7 @@ def _of_arrays(found: Mapping[str, Any]) -> Normalizer:
     mean, spread = (np.asarray(found[name], np.float64) for name in ("mean", "var" if "var" in found else "std"))
     clip, epsilon = found.get("clip", 10.0), float(found.get("epsilon", 1e-8))
     clip = math.inf if clip is None else float(clip)
+    # a deviation is the divisor itself, without an epsilon
     if "std" in found:
         if (spread < 0).any():
             raise CardError("std must be at least 0")

@@ -98,6 +98,7 @@ def read_zip(path: Path, trust: bool = False, max_bytes: int | None = None) -> C
         raise CardError(f"cannot read {path} as a model of Stable-Baselines3: expected data and policy.pth in the zip")
     data = parse_json(stored["data"], f"{path}: data", max_bytes)
     weights = stored_tensors(stored["policy.pth"], f"{path}: policy.pth", max_bytes)
+    # the class that the file names, which is not imported
     stated = data.get("policy_class")
     home = str(stated.get("__module__", "")).split(".") if isinstance(stated, dict) else [""]
     if home[0] == "sb3_contrib" and "maskable" in home:
@@ -138,6 +139,7 @@ def _contents(
 def _check_layers(arguments: dict[str, Any], weights: dict[str, Tensor]) -> None:
     """Raise :class:`CardError` for more layers than there are weights: each takes time to be made."""
     layers, open_ = 0, [arguments.get(key) for key in _PLAIN]
+    # lists in lists, each entry of which is a layer
     while open_:
         item = open_.pop()
         if isinstance(item, (list, dict)):

@@ -357,10 +357,12 @@ def _expect_batch(obs: Any, space: spaces.Space[object]) -> Any:
         if not isinstance(obs, dict if named else tuple) or {*(obs if named else range(len(obs)))} != {*keys}:
             expected = f"dictionary of {', '.join(keys)}" if named else f"tuple of {len(keys)} parts"
             raise VictimError(f"expected a {expected}, got {_form(obs)}")
+        # the first part that is no text stands for the batch
         parts = [_expect_batch(obs[key], space.spaces[key]) for key in keys]
         return next((leaf for leaf in parts if not is_text(leaf)), parts[0])
     if is_text_space(space) and is_text(obs):
         return obs
+    # one axis more than a single observation
     shape = getattr(obs, "shape", None)
     if shape is None or (space.shape is not None and tuple(shape[1:]) != space.shape) or len(shape) == 0:
         more = "" if shape is None or tuple(shape) != space.shape else ": a single one becomes a batch by obs[None]"

@@ -80,6 +80,7 @@ def record_actions(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Array], kind: ty
     innermost: Any = next((layer for layer in found if layer.on == "action"), None)
     if innermost is None:
         return found, None
+    # put beneath that layer once, whoever asks
     if not isinstance(innermost.env, kind):
         innermost.env = kind(innermost.env)
     return found, innermost.env

@@ -194,6 +194,7 @@ class AdversaryLayer(Layer):
         engine, runner = self.engine, self.runner
         actions = action if engine.batched else np.asarray(action)[None]
         leaves = _as_memory(actions, self._adversary_actions, runner.rows, self.actor.direction)
+        # the actor finds the adversary's action in the engine's memory
         for acting in self._acting_engines:
             acting.set_memory(leaves)
         shown = engine.observe(self._true if self.quantize else floated(self._true), self._moved)
@@ -346,6 +347,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         self.engine.end_step(done)
         same_step = self.mode == AutoresetMode.SAME_STEP
         turned: Any = done & same_step
+        # rows that were reset instead of stepped begin their episode now
         if self.mode == AutoresetMode.NEXT_STEP:
             turned, self._moved = ~self._moved, ~done
         if same_step and self.observe != "state" and info.get("final_obs") is not None:

@@ -62,6 +62,7 @@ def _check(layer: Layer, outer: Any, beneath: list[Any]) -> None:
     name = type(outer).__name__
     label = layer.threat.label
     at = layer.threat.at
+    # a wrapper that shows something else, one that drops what is attacked, and a stack that is made too late
     reason = None if isinstance(outer, Layer) else _REPLACING.get(name)
     if reason is not None and not (name == "AddRenderObservation" and isinstance(outer.observation_space, spaces.Dict)):
         raise OrderError(

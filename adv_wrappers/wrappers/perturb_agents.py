@@ -122,6 +122,7 @@ class PerturbAgents(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo ha
         obs, infos = dict(obs), dict(infos)
         for agent, own in self.layers.items():
             for layer in own:
+                # every layer, also of an agent that joins the game later
                 layer.engine.begin_episode(None if seed is None else seed_of_agent(seed, agent))
                 if agent in obs:
                     self._receive(layer, agent, obs, infos)

@@ -115,6 +115,7 @@ class AttackCounts:
         """Add a step of these rows, bool ``[B]``, in which the agent took ``actions``."""
         on_actions = self._any_attacked(self._on_actions)
         flipped = self._shown_flipped
+        # an action is changed where the environment received another one than the agent took
         if self._on_actions and self.knows_flips and on_actions.any():
             sent = _on_host(self._on_actions[0].sent).reshape(self.rows, -1)
             flipped = flipped | (on_actions & self._differ(_on_host(actions).reshape(self.rows, -1), sent))
@@ -298,6 +299,7 @@ class RecordAttackStatistics(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordC
         counts.add(action, reward, self._row)
         self._taken += 1
         over = bool(terminated or truncated)
+        # statistics of the episode, before the counts go on
         if over:
             found = counts.statistics()
             info = {**info, self._stats_key: {name: numbers[0].item() for name, numbers in found.items()}}

@@ -90,6 +90,7 @@ class VecLayer(Layer, VecEnvWrapper):
         if not over or self.on != "observation":
             self.engine.end_step(dones)
             return infos
+        # the last observations of rows that are done, attacked as the others are
         final = trees.copy(obs)
         for i in over:
             trees.put(final, i, infos[i]["terminal_observation"])

@@ -45,6 +45,7 @@ def check_parallel_env(env: Any) -> list[Any]:
         raise ImportError(
             "environments of several agents need PettingZoo: pip install 'adv_wrappers[pettingzoo]'"
         ) from error
+    # agents in turns, anything else, and names that are known too late
     if isinstance(env, AECEnv):
         raise SpaceError(
             f"expected a PettingZoo ParallelEnv, got an AECEnv ({env}): pettingzoo.utils.conversions has "

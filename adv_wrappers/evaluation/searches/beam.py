@@ -295,6 +295,7 @@ class TargetedAttacks:
         victim.check_params(params, rows)
         if params.shape[-1] == 1:
             return [0] * rows, [0.0] * rows
+        # a lead within rounding is none: another batch might play the other action
         top = params.topk(2, -1)
         lead = top.values[:, 0] - top.values[:, 1]
         lead = torch.where(lead > _SURE * params.abs().amax(-1), lead, 0.0)
@@ -598,6 +599,7 @@ class BeamSearch:
         for state, promise in zip(beam, self._promises(beam).tolist(), strict=True):
             if state.episode not in least or promise < least[state.episode][0]:
                 least[state.episode] = promise, state
+        # from there without an attack to the end of the episode
         for _, state in least.values():
             node = state.node
             while True:
@@ -647,6 +649,7 @@ class BeamSearch:
         none, others = self.groups, list[list[ForcedAction]]([] for _ in beam)
         first = []
         for state in beam:
+            # the first group that would go on from this state, in whose order states are asked
             start = max(1, state.group)
             hopeful = found[state.episode].hopeful(state.node.total)[start:]
             first.append(start + int(hopeful.argmax()) if hopeful.any() else none)
@@ -663,6 +666,7 @@ class BeamSearch:
         if not victim.has_value or not states:
             return promise
         seen = self.episodes.batch([state.node.observation for state in states])
+        # what the victim itself expects from there on
         for start, part in self.attacks.batches.of(seen, len(states)):
             with torch.no_grad():
                 value = victim.value(to_victim(part, victim.dtype, victim.device, True, space=victim.observation_space))

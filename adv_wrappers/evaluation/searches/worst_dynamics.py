@@ -243,6 +243,7 @@ def _points(method: str, size: int, count: int, seed: int) -> _Points:
         return _evolved(size, count, seed)
     if method == "random":
         return _parts(np.random.default_rng(seed).uniform(-1, 1, (count, size)))
+    # a grid with as many points on each axis as the evaluations allow
     each = int((count + 0.5) ** (1 / size))
     if each < 2:
         few = f"a grid over {size} parameters needs at least {2**size + 1} evaluations (one is without changes), "

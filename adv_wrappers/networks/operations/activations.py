@@ -240,6 +240,7 @@ class Softplus(FromInput, LayerOperation):
         beta, threshold = self.layer.beta, self.layer.threshold
         if beta <= 0:
             raise VictimError(f"interval bounds have no rule for {self.layer}: expected beta above 0")
+        # beyond the threshold torch is linear, and falls by a little where it begins: both sides of that count
         crosses = (low * beta <= threshold) & (high * beta > threshold)
         step = threshold / beta
         before = math.log1p(math.exp(-abs(threshold))) / beta + max(step, 0.0)

@@ -115,6 +115,7 @@ class Join(Operation):
         if self.how == "concatenate":
             parts: tuple[Tensor, ...] = g.split([part.shape[self.axis] for part in values], self.axis)
             return parts
+        # what was broadcast is summed over
         x, y = values
         one, other = (g * y, g * x) if self.how == "product" else (g, g.clone() if self.how == "sum" else -g)
         return (

@@ -174,6 +174,7 @@ class Standardized(Relaxed):
 
     def relax(self, values: Values, sources: tuple[int, ...]) -> tuple[BoundStep | None, Bounds | None]:
         low, high = values.box(sources[0], self.loose)
+        # the variance between linear bounds from below and above, which its lines depend on
         rows, offset, addition = self.tangent(low, high)
         least, most = values.bound(sources[0], rows, offset)
         shape = (*low.shape[: -self.axes], *[1] * self.axes)

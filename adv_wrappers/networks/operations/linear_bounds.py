@@ -71,6 +71,7 @@ class Total:
             one, other: ``[B or 1, M]``, or ``[B or 1, 2 M]``; None for nothing.
             both: whether they are of rows and minus them already.
         """
+        # numbers of rows alone become those of rows and minus them once there is something that has one sign for both
         if both:
             total = self.split() + one
             self.both = total if other is None else total + other

@@ -78,6 +78,7 @@ class MaxPool(LayerOperation):
         least = pooled.flatten(2)
         place = places.flatten(2)
         sides = pooled.shape[2:]
+        # which element of the picture stands where in every window; -1 is padding
         numbers = torch.arange(low[0, 0].numel(), dtype=low.dtype, device=low.device).view(1, 1, *low.shape[2:])
         members = self._unfolded(numbers, sides).clamp(min=-1).long()
         highs = self._unfolded(high, sides)

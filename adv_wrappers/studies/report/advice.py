@@ -150,6 +150,7 @@ def words_of_agent(agent: AgentSections) -> list[str] | None:
     given = _split(agent.choices.command)
     ref = agent.report.victim.get("ref")
     env = agent.report.env
+    # as the report's own command said it, else by the reference in its rows
     if given[:2] == ["adv-wrappers", "report"] and "--out" in given:
         words = given[2 : given.index("--out")]
     elif ref:

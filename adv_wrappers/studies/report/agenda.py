@@ -427,6 +427,7 @@ class Agenda:
             began = time.monotonic()
             with contextlib.suppress(OutOfTime):
                 self.swept.append(self._beam(self.budget(eps), until, wide=True))
+            # how long a whole search would take is known from this one
             if until.passed:
                 self.rows.leave_out(BEAM, 2 * (time.monotonic() - began) + 60)
                 return
@@ -443,9 +444,11 @@ class Agenda:
         """Other values of what has no distances, from one entry to all, at some of the steps and at all of them."""
         assert part.choices is not None
         self._begin(f"other values of {part.words}")
+        # one entry, two, four, eight, all of them
         counts = [*(L0(k) for k in (1, 2, 4, 8) if k < len(part.choices)), Valid()]
         attacks = [attack for attack in _CHANGES if self.victim.kind == "q" or not attack.endswith("loss=q")]
         tried = [self._try(attack, budget, at=part.at) for attack in attacks for budget in counts]
+        # the strongest at some of the steps alone
         worst = min(filter(None, tried), key=lambda trial: trial.mean, default=None)
         if worst is not None and worst.takes(NO_LOSS):
             for when in (*(f"bernoulli({rate})" for rate in _RATES), *self._timings()):
@@ -528,6 +531,7 @@ class Agenda:
     def _faults(self) -> None:
         """Sensors and channels that fail: off by the size at which half of the return is lost, stuck, late or lost."""
         names, tries = self.ranges.names or (), list[_Try]()
+        # errors of the size at which half of the return is lost
         if self.focus is not None:
             half, budget = max(round(self.rows.clean.mean_length) // 2, 1), self.budget(self.focus)
             tries = [("sensor-bias", budget, None), (f"sensor-drift:steps={half}", budget, None)]

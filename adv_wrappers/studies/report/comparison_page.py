@@ -227,6 +227,7 @@ def _under_attack(first: AgentSections, by_eps: Mapping[float, tuple[AttackRow, 
     if not common:
         return ""
     advised = (headline(first) or (None,))[0] if first.choices.played else None
+    # the eps that matters to the first, or the one that tells them apart most
     if advised is None:
         eps, why = max(common, key=lambda eps: (common[eps].side != 0, abs(common[eps].mean))), "where they differ most"
     else:

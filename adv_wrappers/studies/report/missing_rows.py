@@ -211,5 +211,6 @@ def _in_units(budget: Any, own: Scale, units: Scale) -> Any:
         return budget
     if not len(scale) == len(own) == len(units):
         return budget
+    # each feature's share of the one range becomes the same share of the other
     made = (x / mine * unit if mine else x for x, mine, unit in zip(scale, own, units, strict=True))
     return Linf(budget.eps, tuple(float(f"{one:.6g}") for one in made))

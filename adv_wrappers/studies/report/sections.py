@@ -242,6 +242,7 @@ def _own_report(choices: ReportChoices, reports: Sequence[Report]) -> Report | N
 def _stores(path: Path) -> dict[str, Path]:
     """By what their episodes are for, the files of rows that a report is read from."""
     places = {"": path / ROWS_FILE} if path.is_dir() else {"": path}
+    # a suite's folder has its rows in parts
     if path.is_dir() and not places[""].is_file():
         parts = {words: path / part / ROWS_FILE for part, words in _SUITE_PARTS.items()}
         places = {words: file for words, file in parts.items() if file.is_file()}

@@ -115,6 +115,7 @@ class SuiteReport(Tabular):
         for name in ("worst", "chosen"):
             row = found[name]
             found[name] = {key: row[key] for key in ("threat", "mean_return", "low", "high", "caveat", "median")}
+        # reports by their own form, and figures that follow from them for readers of the file
         own = {key: value for key, value in asdict(self).items() if key not in ("report", "fresh", "tie_break")}
         if not self.other_budgets:
             own.pop("other_budgets")
@@ -128,6 +129,7 @@ class SuiteReport(Tabular):
         """Inverse of :meth:`to_dict`; raises :class:`ValueRangeError` for a dictionary of another form."""
         with decoding("a suite's report", ValueRangeError):
             found: SuiteReport = value_of(SuiteReport, {key: data[key] for key in data if key not in _DERIVED})
+        # what a file of somebody else might lack, and every figure needs
         for part in (found.report, found.fresh, found.tie_break or found.report):
             if len(part.threats) < 2 or not all({"returns", "mean_return", "threat"} <= {*row} for row in part.threats):
                 raise ValueRangeError(

@@ -172,6 +172,7 @@ def langevin_ascent(
     step = (high - low) / (2 * steps)
     scale = noise * (2 / steps) ** 0.5
     y = torch.clamp((low + high) / 2 + torch.randn_like(low).sign() * step, low, high)
+    # y <- clip(y + step sign(gradient + noise that falls with the steps))
     for i in range(steps):
         y = y.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(objective(y).sum(), y)

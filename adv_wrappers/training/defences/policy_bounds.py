@@ -198,6 +198,7 @@ class BoundedPolicy:
             low, high = self.log_probabilities(observations, share)
             return low.gather(1, actions[:, None])[:, 0], high.gather(1, actions[:, None])[:, 0]
         (least, most), log_std = self._means(observations, share)
+        # the Gaussian is lowest at the mean that lies farthest, and highest at the nearest one
         far = torch.maximum((actions - least).abs(), (actions - most).abs())
         near = torch.maximum(least - actions, actions - most).clamp(min=0)
         constant = log_std + 0.5 * math.log(2 * math.pi)
@@ -217,10 +218,12 @@ class BoundedPolicy:
     def divergence(self, observations: Tensor, share: float) -> Tensor:
         """An upper bound of :meth:`divergence_at` over all points of the boxes of :meth:`boxes`, ``[B]``."""
         clean = self.net(self.observed(observations))
+        # KL(clean, any policy in the box), by the least log-probability of every action
         if self.count:
             own = torch.log_softmax(clean, -1)
             return (own.exp() * (own - self.log_probabilities(observations, share)[0])).sum(-1)
         (least, most), log_std = self._means(observations, share)
+        # of means: the largest distance in the box, in standard deviations
         mean = clean[..., : least.shape[-1]]
         off = torch.maximum((mean - least).abs(), (mean - most).abs())
         return (0.5 * (off / log_std.exp()).square()).sum(-1)

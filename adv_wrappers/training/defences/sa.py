@@ -104,6 +104,7 @@ class SADQN(InnerMaximization, RobustQMethod):
         low, high = bounds.boxes(batch.observations, share)
         if self.form == "interval":
             return standard + weight * hinge(bounds, batch, low, high, self.margin)
+        # SGLD: the largest lead of another action that gradient steps find
         best = batch.values.argmax(1)
         points = self.ascend(lambda y: lead(bounds.net(y), best), low, high)
         return standard + weight * lead(bounds.net(points), best).clamp(min=-self.margin)

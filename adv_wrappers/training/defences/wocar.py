@@ -66,6 +66,7 @@ class RolloutTransitions(NamedTuple):
         buffer, last = model.rollout_buffer, model._last_obs
         assert isinstance(buffer, RolloutBuffer) and last is not None and model._last_episode_starts is not None
         seen = torch.as_tensor(buffer.observations).float()
+        # the next observation of the last step is the one that the next rollout begins with
         after = torch.cat([seen[1:], torch.as_tensor(last)[None].float()])
         begins = torch.as_tensor(buffer.episode_starts).float()
         ends = torch.cat([begins[1:], torch.as_tensor(model._last_episode_starts)[None].float()])
@@ -146,6 +147,7 @@ class Wocar(RobustPolicyMethod):
         critic = bounds.critic
         assert isinstance(critic, WorstAttackCritic)
         seen, share = RolloutTransitions.of(model), at(self.regularizer.eps, 1 - model._current_progress_remaining)
+        # the worst-attack Bellman operator (section 4.1): r + gamma min of Q(s', a') over what attacks can bring about
         worst = self.worst_value(bounds, critic, seen.next_observations, share)
         targets = seen.rewards + model.gamma * (1 - seen.ends) * worst
         actions = seen.actions.long() if bounds.count else seen.actions
@@ -194,6 +196,7 @@ class Wocar(RobustPolicyMethod):
     ) -> tuple[Tensor, Tensor]:
         """Normalised values under the worst attack, and how far actions differ in value, ``[B]`` each."""
         x = batch.observations.float()
+        # the values of all actions, or of some random ones of the box
         if bounds.count:
             each = critic.of_all(x)
         else:

@@ -206,6 +206,7 @@ class Builder:
         with torch.no_grad():
             call.run(self.examples, self.constants.__getitem__)
         self.calls.append(call)
+        # what this value was made of, as far as no weights are between: several calls may be one layer in the end
         value, given = GraphValue(call.result), [each for each in arguments if isinstance(each, GraphValue)]
         weights = isinstance(function, nn.Module) and any(True for _ in function.parameters())
         if given and not weights and not any(each.constant for each in given):
@@ -251,6 +252,8 @@ class Builder:
         rank = len(row_of(whole))
         one_is_whole = any(isinstance(x, GraphValue) and x_known.shape == whole for x, x_known in op.operands)
         for x, _ in op.operands:
+            # values and constants with as many axes as the result, and one number where a constant has the same
+            # everywhere
             if isinstance(x, GraphValue):
                 sizes = self.sizes(x)
                 found.append(self.shaped(x, (1,) * (rank - len(sizes)) + sizes))

@@ -111,6 +111,7 @@ def _multiply(b: Builder, op: Operator) -> GraphValue:
     value, factor = op.value_and_constant(either=not divides)
     before = b.made(value) if value else None
     if value and before and before.function in (operator.add, operator.sub) and (factor > 0).all():
+        # x less a mean, over a deviation: a normaliser
         x, mean = before.arguments
         mean = b.constants[str(mean.name)].numpy() if isinstance(mean, GraphValue) and mean.constant else mean
         if isinstance(x, GraphValue) and not isinstance(mean, GraphValue) and len(sizes := b.sizes(value)) == 1:
@@ -250,6 +251,7 @@ def _matmul(b: Builder, op: Operator) -> GraphValue:
     if not isinstance(weight, GraphValue) and weight.size == np.prod(weight.shape[-2:]):
         weight = weight.reshape(weight.shape[-2:]) if weight.ndim > 1 else weight[:, None]
         return b.linear(b.shaped(op.x, _last(op)), weight.T)
+    # two values, or a constant of several matrices, with as many axes each
     rank, given = max(2, *(known.ndim for known in op.known)), list[GraphValue]()
     for x, known in op.operands:
         sizes = known.shape if known.ndim > 1 or not given else (*known.shape, 1)
@@ -298,6 +300,7 @@ def _pool(b: Builder, op: Operator) -> GraphValue:
     how["ceil_mode"] = bool(op.settings.get("ceil_mode"))
     if largest:
         return b.call(getattr(nn, f"MaxPool{rank}")(kernel, **how), x)
+    # torch's AveragePool has no dilation
     if set(how.pop("dilation")) != {1}:
         raise UnknownOperation("AveragePool with dilations is not known")
     include = bool(op.settings.get("count_include_pad"))

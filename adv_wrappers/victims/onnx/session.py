@@ -177,11 +177,13 @@ class OnnxNet(nn.Module):
         feeds = self.feeds(obs, state)
         count = len(feeds[0])
         size = self.rows if isinstance(self.rows, int) else max(count, 1)
+        # batches of the size that the graph takes
         pieces = [self._run([x[first : first + size] for x in feeds], size) for first in range(0, count, size)]
         found = [np.concatenate(each) for each in zip(*pieces, strict=True)]
         out = found[0] if len(self.outputs) == 1 else tuple(found[: len(self.outputs)])
         if state is None:
             return out
+        # the next state from the outputs, and one step more where it counts steps
         later = iter(found[len(self.outputs) :])
         new = {each.name: next(later) if each.next else np.asarray(state[each.name]) + 1 for each in self.states}
         return out, new
