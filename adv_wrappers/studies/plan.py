@@ -23,7 +23,7 @@ from adv_wrappers.threats.presets import as_threat, parse_threat
 from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.parsing import split_arguments, split_stack
-from adv_wrappers.utils.reading import decoding, read_bytes, read_json, value_of
+from adv_wrappers.utils.reading import decoding, json_form, read_bytes, read_json, value_of
 from adv_wrappers.utils.validation import (
     DrawCount,
     EnvCount,
@@ -96,8 +96,8 @@ class Grid:
             environment_parts(given)  # raises for what is none
         for threat in self.threats:
             _check_threat(threat)
-        for name in ("environments", "threats", "training"):
-            found = _json_form(f"{name} of a plan", getattr(self, name))
+        kept = {name: getattr(self, name) for name in ("environments", "threats", "training")}
+        for name, found in json_form("a plan", kept).items():
             set_fields(self, **{name: tuple(found) if name != "training" else found})
         if self.suite is not None and not isinstance(self.suite, str):  # else a name, or names
             set_fields(self, suite=value_of(tuple[str, ...], self.suite, "suite"))
@@ -157,18 +157,6 @@ def _check_threat(given: object) -> None:
         raise ValueRangeError(
             f"a threat of a plan is a text, a dictionary, or a list of these for a stack, got {given!r:.80}"
         )
-
-
-def _json_form(name: str, value: object) -> Any:
-    """A value as a JSON file gives it back, with lists in place of tuples.
-
-    Raises:
-        ValueRangeError: for what a JSON file cannot hold, NaN and infinity included.
-    """
-    try:
-        return json.loads(json.dumps(value, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise ValueRangeError(f"{name} are values that JSON can hold: {error}, in {value!r:.80}") from error
 
 
 def _needs_budget(part: str | Mapping[str, Any]) -> bool:

@@ -29,7 +29,7 @@ from adv_wrappers.evaluation.row_key import revision, versions
 from adv_wrappers.networks.card import Section, role_of
 from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.utils.files import make_folder, rename_file, write, write_json
-from adv_wrappers.utils.reading import PLAIN, check_same, decoding, flat, read_json
+from adv_wrappers.utils.reading import PLAIN, check_same, decoding, json_form, read_json
 from adv_wrappers.utils.validation import MOST_SEED
 from adv_wrappers.victims.saved_networks import SavedNetwork
 from adv_wrappers.victims.victim import Victim
@@ -109,23 +109,6 @@ def warn_of_unknown(
             RuntimeWarning,
             stacklevel=stacklevel,
         )
-
-
-def as_json(about: Mapping[str, object]) -> dict[str, Any]:
-    """The description of a training as a JSON file returns it.
-
-    Raises:
-        ValueRangeError: for values that JSON cannot hold, NaN and infinity included.
-    """
-    try:
-        return dict(json.loads(json.dumps(about, allow_nan=False)))
-    except (TypeError, ValueError) as error:
-        refused = [
-            name
-            for name, value in flat("", about)
-            if not isinstance(value, (*PLAIN, list, tuple)) or (isinstance(value, float) and not np.isfinite(value))
-        ]
-        raise ValueRangeError(f"a folder keeps what JSON can hold, not {', '.join(refused)}: {error}") from error
 
 
 def describe_settings(value: Any) -> Any:
@@ -226,7 +209,7 @@ class TrainingFolder:
         if self.out is None:
             return
         # a new training, or the same one, which goes on
-        self.about = as_json(about)
+        self.about = json_form("a folder", about)
         if not (self.out / STATE).exists():
             _check_nothing_else(self.out)
             return

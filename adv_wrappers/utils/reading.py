@@ -149,6 +149,29 @@ def check_same(
         raise ValueRangeError(f"{folder} holds another {what}, with {said}: give another folder, or what it has")
 
 
+def json_form(what: str, value: Any) -> Any:
+    """A value as a JSON file returns it, with lists in place of tuples.
+
+    Args:
+        what: keeps it, for the message.
+        value: plain values, and lists, tuples and dictionaries of these.
+
+    Raises:
+        ValueRangeError: for values that JSON cannot hold, NaN and infinity included.
+    """
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        refused = [name for name, part in flat("", value) if not _is_json(part)]
+        raise ValueRangeError(f"{what} keeps what JSON can hold, not {', '.join(refused)}: {error}") from error
+
+
+def _is_json(value: object) -> bool:
+    with contextlib.suppress(TypeError, ValueError):
+        return bool(json.dumps(value, allow_nan=False))
+    return False
+
+
 def flat(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
     """The values of dictionaries in dictionaries, each with the keys that lead to it."""
     if isinstance(tree, dict) and all(isinstance(key, PLAIN) for key in tree):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.errors import CardError, TrustError, ValueRangeError
+from adv_wrappers.errors import CardError, TrustError
 
 pytest.importorskip("stable_baselines3")
 
@@ -25,7 +25,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.director_networks import DirectorCNN
 from adv_wrappers.training.fit import restore_model, save_model
-from adv_wrappers.training.folder import as_json, describe_settings
+from adv_wrappers.training.folder import describe_settings
 from tests.every_case import every_case
 
 STEPS = {"n_steps": 16, "n_epochs": 1}
@@ -177,9 +177,3 @@ def test_settings_are_described_by_names_and_plain_values():
         "rate": 0.5,
         "sizes": [1, None],
     }
-
-
-@every_case("value", [float("nan"), float("inf"), object()])
-def test_what_json_cannot_hold_is_named(value):
-    with pytest.raises(ValueRangeError, match=r"not settings\.clip"):
-        as_json({"settings": {"clip": value, "gamma": 0.5}})

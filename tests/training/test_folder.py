@@ -225,7 +225,7 @@ def test_a_state_that_cannot_be_read_is_named(tmp_path, change, words):
         TrainingFolder(tmp_path, "agent", {})
 
 
-@every_case("value", [object(), np.int64(3), np.inf, {(1, 2): 3}])
+@every_case("value", [object(), np.int64(3), np.inf, {(1, 2): 3}, [1.0, np.nan]])
 def test_what_json_cannot_hold_is_named(tmp_path, value):
     with pytest.raises(ValueRangeError, match=r"a folder keeps what JSON can hold, not environment\.kwargs\.x"):
         TrainingFolder(tmp_path / "a", "agent", {"environment": {"kwargs": {"x": value}}})
