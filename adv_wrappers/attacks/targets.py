@@ -215,6 +215,7 @@ def as_target(given: TargetLike) -> Target:
     parts = [part.strip() for part in given.split("&")]
     if len(parts) == 1 and "=" not in given:
         return Fall(_feature(given))
+    # every part with its value, or the text is none
     pairs = [re.fullmatch(r"([^=]+)=([^=]+)", part) for part in parts]
     try:
         found = [(_feature(pair[1]), float(pair[2])) for pair in pairs if pair is not None]

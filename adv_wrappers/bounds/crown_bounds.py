@@ -330,10 +330,12 @@ def _optimised(steps: Sequence[BoundStep], rows: RowsByValue, count: int) -> Cho
     # Adam, written out since its numbers are clamped after every step
     for i in range(1, count + 1):
         with torch.enable_grad():
+            # the bounds as a function of these numbers, which rows share nothing of
             free = [number.requires_grad_() for number in numbers]
             bounds = lower_bounds(steps, rows, choices(free))
             slopes = torch.autograd.grad(bounds.sum(), free, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
+            # the bounds of before this step, then the step
             keep_better(bounds)
             numbers = []
             for number, slope, m, v in zip(free, slopes, first_moments, second_moments, strict=True):

@@ -88,6 +88,7 @@ def evaluate_(
         raise click.UsageError(f"{wrong[0]} is for one report, and --store for rows of many: give one of them")
     if seeds is not None and store is None:
         raise click.UsageError("--seeds goes with --store")
+    # the agent, once for all that is played
     ref = given["victim"]
     select = given["select"]
     device = given.pop("device")
@@ -110,6 +111,7 @@ def evaluate_(
         if out is not None:
             report.plot(out / "returns.png")
             say(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
+    # the claim about it, by what is known of the least return
     if at_least is not None:
         from adv_wrappers.environments.environment import Environment
         from adv_wrappers.evaluation.return_range import lowest_return
@@ -154,6 +156,7 @@ def demo(out: Path) -> None:
     rows: list[dict[str, Any]] = []
     reports: list[Report] = []
     with held(out):
+        # every agent under its threats, as evaluate plays them, and one page of all
         check_target(out / PAGE_FILE)
         for name, victim, env, threats, episodes in _DEMO:
             report = _run(victim, env, threats, episodes=episodes)

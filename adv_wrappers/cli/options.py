@@ -148,6 +148,7 @@ def load_agent(given: dict[str, Any], device: str | None = None, env: str | None
 
     kind = given.pop("kind", None)
     ref, how = given.pop("victim"), {name: given.pop(name) for name in ("trust", "stats", "select") if name in given}
+    # a command that needs no victim
     if ref is None:
         if how["trust"] or how["stats"] is not None:
             raise click.UsageError(

@@ -140,6 +140,7 @@ def train_agent_(env: str, select: Select, steps: int, out: Path, **given: Any) 
     from adv_wrappers.core.budgets import Linf
     from adv_wrappers.evaluation.report import number_text
 
+    # progress is told after every rollout, and of checkpoints with what the agent earns
     first, note = load_agent(given), ""
     with show_progress() as move, resumable(out):
 
@@ -168,6 +169,7 @@ def train_agent_(env: str, select: Select, steps: int, out: Path, **given: Any) 
     say(f"* {hardened.protocol}, over {given['episodes']} episodes that the training never sees")
     if hardened.given_up:
         say(f"WARNING: {hardened.given_up}")
+    # what to do with it next
     agent = hardened.victim
     assert agent.ref is not None
     say(f"the agent is {agent.ref}; adv-wrappers suite attacks it with everything that applies")
@@ -240,6 +242,7 @@ def train_critic_(
     how, ref = repeated(given, "select"), given["victim"]
     agent = load_agent(given)
     setting = {name: given.pop(name) for name in _SETTING}
+    # the training or the scan, in its folder
     with show_progress() as move, resumable(out):
         if one:
             critic = train_critic(agent, env, settings=[setting], out=out, progress=move, **given)

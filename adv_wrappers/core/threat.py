@@ -387,10 +387,12 @@ class ThreatModel(Value):
                 f"'noise:norm=valid' or 'noise:eps=1,norm=l0'"
             )
         budget.check(field.low, field.high, field.grid)
+        # a budget on transitions needs the actions between observations
         if isinstance(budget, Plausible):
             if self.on != "observation":
                 raise BudgetError(f"Plausible is for observations, and this threat is on the {self.on}")
             budget.check_actions(action_space)
+        # what the perturbation itself asks for
         if isinstance(self.how, Perturbation):
             if self.how.needs_victim and getattr(self.how, "victim", None) is None:
                 raise VictimError(

@@ -79,8 +79,8 @@ def each(
     out = np.empty(x.shape, np.uint8)
     if order == "as they are":
         _one_by_one(x.reshape(-1, *shape), out.reshape(-1, *shape), call, by_fours)
-    # colours behind the pixels for the call, and in front again
     elif order == "colours first":
+        # colours behind the pixels for the call, and in front again
         whole = np.empty((2, *shape), np.uint8)
         source, places = x.reshape(-1, 3, *shape[:2]), out.reshape(-1, 3, *shape[:2])
         for i in range(len(source)):  # zip(source, places) takes five times as long for one picture

@@ -84,6 +84,7 @@ def unrepeated(
     # one environment twice: where it differs, a third time tells whether only the first reset was another one
     first = play_first()
     (second,) = play_again(envs[:1])
+    # on the way what is seen is compared with the declared space
     if space is not None:
         for answer in first:
             space.look(answer[0], 0)

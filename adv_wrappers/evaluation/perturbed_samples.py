@@ -101,9 +101,11 @@ def compare_threats(
     if isinstance(source, np.ndarray):
         if raw:
             raise SpaceError("raw=True takes the screen of an Atari game, but an observation was given")
+        # an observation alone, whose space follows from its dtype
         name = title = "an observation"
         true, space = source, spaces.Box(0, 255 if source.dtype == np.uint8 else 1, source.shape, source.dtype.type)
     else:
+        # an environment, which is closed again if it was made here
         made = Environment.of(source, agent, env_kwargs, make).make_one() if isinstance(source, str) else source
         name = source if isinstance(source, str) else getattr(made.spec, "id", None) or "an environment"
         title = f"{name}, step {step}"
@@ -132,6 +134,7 @@ def compare_threats(
         perturbed.append(env.reset(seed=seed)[0])
         found = [name_and_arguments(layer, when=False) for layer in stack]
         names.append((" + ".join(part for part, _ in found), tuple(n for _, numbers in found for n in numbers)))
+    # how far each has moved it
     distances = tuple(_distances(true, each, frames.layout, limits) for each in perturbed)
     return ThreatComparison(title, space, true, tuple(perturbed), tuple(names), distances, layout, under)
 

@@ -161,6 +161,7 @@ class Store:
                         "a newer release of adv_wrappers wrote it" if version > SCHEMA else "an older release wrote it"
                     )
                     raise StoreError(f"{self.path} has form {version} and not {SCHEMA}: {newer}")
+            # others may read while this run writes
             if self._shared:
                 execute("PRAGMA journal_mode = WAL")
                 execute("PRAGMA synchronous = NORMAL")

@@ -128,6 +128,7 @@ def _pairs(source: RowSource) -> Iterator[tuple[Mapping[str, Any], Row]]:
         with Store(path, read_only=True) as store:
             yield from store.rows()
     elif isinstance(source, Sequence) and all(isinstance(report, Report) for report in source):
+        # several reports, one after the other
         for report in source:
             yield from _pairs(report)
     else:

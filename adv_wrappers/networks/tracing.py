@@ -300,9 +300,11 @@ class GraphBuilder:
         elif target in _VIEWS:
             self._view(node, _VIEWS[target], arguments[0], arguments[1:], kwargs)
         elif operation is not None and (names := operation.weighted_calls.get(target)) is not None:
+            # a function with the weights of a layer among its arguments
             given = dict(zip(names, arguments, strict=False)) | kwargs
             self._add(node, self._weighted(operation, given), self._value(given["input"]))
         elif operation is not None:
+            # a function that stands for a layer, whose settings are numbers
             tensors = any(isinstance(each, fx.Node) for each in (*arguments[1:], *kwargs.values()))
             layer = None if tensors else operation.traced(*arguments[1:], **kwargs)
             if layer is None:
@@ -339,8 +341,8 @@ class GraphBuilder:
             if how not in joins:
                 raise UnknownCall(str(node))
             self._add(node, Join(joins[how]), self._value(x), self._value(y))
-        # a value and a number
         elif how == "divide":
+            # a value and a number
             self._add(node, Arithmetic("divide", self._number(y)), self._value(x))
         elif how == "add" or how == "multiply":
             x, y = (x, y) if self._is_value(x) else (y, x)
@@ -389,6 +391,7 @@ class GraphBuilder:
 
     def _view(self, node: fx.Node, name: str, x: object, sizes: Arguments, kwargs: Mapping[str, object]) -> None:
         """A call whose result is a view of its input."""
+        # by its name: what takes a part, and what gives another shape
         if name in ("expand_as", "expand"):
             self._expand_as(node, x, sizes, kwargs)
         elif name == "getitem":
@@ -406,6 +409,7 @@ class GraphBuilder:
             _expect(kwargs)
             self._add(node, Permute(_integers(_one_by_one(sizes))), self._value(x))
         elif name == "flatten":
+            # changes of shape, the batch's axis apart
             ends = _integers(_given(("start_dim", "end_dim"), sizes, kwargs, start_dim=0, end_dim=-1))
             layer = nn.Flatten() if ends == (1, -1) else Reshape("flatten", ends)
             self._add(node, layer, self._value(x))

@@ -140,9 +140,11 @@ class VectorChart:
         # with few features a line of text for each, with many a thin line
         height = LINE if len(before) <= MAX_FEATURES else max(_HEIGHT // len(before), 2)
         out = blank(LINE + height * len(before), _WIDTH)
+        # the head over the columns that are drawn
         heads = ("true", 62), ("perturbed", 142), ("change", _AXIS - 22)
         for text, x in heads[:1] if perturbed is None else heads if height == LINE else heads[2:]:
             draw_text(out, text, x, 14, MUTED)
+        # a line for every feature
         for i, bar in enumerate(bars):
             middle = LINE + height * i + height // 2
             if height == LINE:

@@ -132,6 +132,7 @@ def draw_contact_sheet(comparison: ThreatComparison, path: str | Path) -> None:
         axes.set_ylabel(name, color=MUTED, fontsize=9)
     heads = [(comparison.true_label, (*comparison.under, *["newest frame"] * comparison.stacked)), *comparison.names]
     for i, ((name, numbers), frame) in enumerate(zip(heads, frames, strict=True)):
+        # the frame and its spectrum
         head = textwrap.fill(", ".join(numbers), 24, break_long_words=True, max_lines=2, placeholder="...")
         grid[0, i].set_title(f"{name}\n{head}".strip(), loc="left", fontsize=9, color=INK if i else CLEAN)
         show_image(grid[0, i], to_pixels(frame))
@@ -149,6 +150,7 @@ def draw_contact_sheet(comparison: ThreatComparison, path: str | Path) -> None:
         moved = show_image(grid[3, i], shifts[i], cmap="RdBu_r", vmin=-most, vmax=most)
         below = "\n".join(_distance(comparison.distances[i - 1]))
         grid[3, i].set_xlabel(below, color=INK, fontsize=8, loc="left")
+    # one scale for each row of spectra
     figure.colorbar(bright, ax=grid[2], label="log(1 + |F|)", shrink=0.9)
     if len(seen) > 1:
         figure.colorbar(moved, ax=grid[3], label="its change", shrink=0.9)

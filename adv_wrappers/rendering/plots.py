@@ -124,6 +124,7 @@ def plot_returns(rows: Mapping[str, Mapping[str, Any]], path: str | Path, title:
             capthick=2.2,
             zorder=3,
         )
+        # where the others would be without an attack
         if place == 0:
             axes.axvline(mean, color=CLEAN, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7, zorder=1)
     # names at the left, in the order of the rows from the top

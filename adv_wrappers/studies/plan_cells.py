@@ -321,6 +321,7 @@ class _GridExpansion:
                 for seed in grid.seeds:
                     episodes = replace(fitted, seed=seed)
                     about = {**evaluator.about, "seed": seed, "num_envs": width, "episode_seeds": episodes.seeds}
+                    # the key is known before anything is played, or the row could not be found again
                     key = row_key(about, layers, grid.best_of if layers else 1, evaluator.sampled)
                     if key is None:
                         raise ThreatError(f"{text} has no JSON form, which a plan needs")
@@ -337,6 +338,7 @@ class _GridExpansion:
                             episodes,
                         )
                     )
+        # seed by seed: so a run that is cut short has whole tables
         place = {seed: i for i, seed in enumerate(grid.seeds)}
         return sorted(made, key=lambda cell: place[cell.episodes.seed])
 

@@ -83,6 +83,7 @@ def estimate(plan: Plan | Expansion, store: Store, *, victims: Mapping[str, Vict
         rows = {setting: _played(cell, player, store) for setting, cell in clean.items()}
         done = store.done(cell.key for cell in cells)
         for of_kind in kinds.values():
+            # what is left of a kind, by the price of one cell
             left = [cell for cell in of_kind if cell.key not in done]
             if left:
                 name = f"{left[0].victim} on {left[0].environment.name}, {left[0].kind[0]}"

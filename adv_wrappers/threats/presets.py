@@ -450,6 +450,7 @@ def as_threat(
         how = ThreatModel.from_dict(how, load_referenced)
     if given:
         within = _ball(how, given)
+    # what was given beside it takes the place of its own
     if isinstance(how, ThreatModel):
         changes: dict[str, Any] = {"within": within, "when": when, "at": at}
         changes = {key: value for key, value in changes.items() if value is not None}

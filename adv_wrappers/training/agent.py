@@ -362,6 +362,7 @@ def check_spaces(
     from_zero = isinstance(actions, spaces.Discrete) and actions.start == 0
     if not from_zero and not (isinstance(actions, spaces.Box) and len(actions.shape) == 1):
         raise SpaceError(f"agents are trained for actions Discrete(n) from 0, or Box [n], got {actions}")
+    # what this algorithm can learn from, and the method beside it
     if not algorithm.images and is_stack(observations):
         raise SpaceError(
             f"{algorithm.name} takes observations of float [n], got {observations}: use ppo on stacks of frames"

@@ -112,6 +112,7 @@ class RobustnessCallback(BaseCallback):
         super().__init__()
         self.threats = list(threats) if isinstance(threats, (list, tuple)) else [threats]
         self.every = every
+        # episodes that no training sees, and a folder where the best is to be kept
         if isinstance(episodes, Episodes) and seed != SEED_OFFSET:
             raise ValueRangeError("an Episodes has its own seed: give it to it")
         self.episodes = episodes if isinstance(episodes, Episodes) else Episodes(episodes, seed)
@@ -125,6 +126,7 @@ class RobustnessCallback(BaseCallback):
         self.report: Report | None = None
         self.best: dict[str, Any] | None = None
         self.seconds = 0.0
+        # the environment is known once the training begins
         self._more_log = optional_log(log)
         self._environment: Environment | None = None
         self._player = Player()

@@ -297,6 +297,7 @@ def ask(
             *_, over = playing.step(taken[-1])
             finished += int(over.sum())
             playing.begin(over)
+    # labels, with where they come from
     seen = np.concatenate(observations)
     return Labels(seen, np.concatenate(actions), np.full(len(seen), source, np.uint8))
 

@@ -250,6 +250,7 @@ def load_weights(policy: ActorCriticPolicy, parts: AgentNetworks) -> None:
         assert isinstance(policy, ImagePolicy)
         parts.load_into(policy)
         return
+    # LSTMs first, then what stands behind them
     if isinstance(parts, RecurrentPolicy):
         recurrent: Any = policy
         recurrent.lstm_actor.load_state_dict(parts.lstm.state_dict())

@@ -183,6 +183,7 @@ def collect(
     with closing(make_envs(rows)) as envs:
         space = envs.single_action_space
         space = space if victim is None else numbered_as(victim.action_space, space)
+        # who acts: the victim, disturbed in every second row, or draws from the action space
         actions = _ActionDraws(space, noise, rows, draw)
         runner = None if victim is None else PolicyRunner(victim, rows)
         episodes = ContinuingEpisodes(envs, [] if runner is None else [runner], draw)
@@ -195,6 +196,7 @@ def collect(
         def choose(obs: Array) -> Array:
             return actions.drawn() if runner is None else actions.disturbed(runner.act(obs))
 
+        # step by step, as the environment had it
         for t, (before, act, after, reward, _, over) in enumerate(episodes.play(steps, choose)):
             found.obs[t] = before
             found.act[t] = actions.numbers(act)

@@ -34,6 +34,7 @@ def json_schema(kind: Any) -> JsonSchema:
             else:
                 keywords |= {"description": one} if isinstance(one, str) else one
         return {**keywords, **json_schema(args[0]), **keywords}
+    # unions with None, choices, lists and dictionaries
     if origin in (Union, UnionType):
         found = json_schema(next(one for one in args if one is not NoneType))
         return {**found, "type": [found["type"], "null"]}

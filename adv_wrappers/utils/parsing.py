@@ -31,6 +31,7 @@ def split_outside_quotes(text: str, separator: str) -> list[str]:
         elif letter in ")]":
             depth -= 1
         elif depth == 0 and text.startswith(separator, i):
+            # the piece ends here
             pieces.append(text[start:i])
             i = start = i + len(separator)
             continue

@@ -550,6 +550,7 @@ def _axes(state: HiddenState, rows: Callable[[int, int], Any]) -> tuple[int | No
 
     # rows one by one, then with their states joined along every axis that may be that of rows
     alone = played()
+    # where a state for one row has sides of one, rows may lie
     ones = [[i for i, size in enumerate(value.shape) if size == 1] + [None] for value in first]
     for axes in itertools.islice(itertools.product(*ones), 64):
         state.axes = axes

@@ -138,6 +138,7 @@ class Probe:
         Raises:
             VictimError: for a module that fails on such observations, or returns what no victim can be made of.
         """
+        # asked with two rows, whose error is told as plainly as it can be
         given = self.given()
         before = [leaf._version for leaf in tensors(given)]
         try:
@@ -183,6 +184,7 @@ class Probe:
                 if not torch.equal(again, params):
                     raise VictimError(f"no victim is made of {type(out).__name__}: it is not what its parameters say")
             return ModuleOutput("distribution", found, int(_checked(params).shape[-1]), writes, family)
+        # a mean and a log-std, or an answer with something beside it
         if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], Tensor):
             if not isinstance(out[1], Tensor) or kind not in (None, "gaussian"):
                 return ModuleOutput("first", None, int(_checked(out[0]).shape[-1]), writes)

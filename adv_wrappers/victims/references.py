@@ -223,6 +223,7 @@ def load_victim(
     how = _How(trust, select, device_of(device), dtype, stats, check_max_bytes(max_bytes))
     # KIND:REST, each kind with its loader
     kind, _, rest = ref.partition(":") if isinstance(ref, str) else ("", "", "")
+    # arguments that only some kinds take
     if stats is not None and kind not in ("sb3", *_AROUND):
         raise VictimError(f"stats= goes with sb3:FILE.zip: a card holds its own statistics, got {ref!r:.80}")
     if kind in ("sb3", "rllib") and dtype not in (None, torch.float32):

@@ -103,11 +103,13 @@ def from_rllib(
     # connectors before the module become its first layers, those behind it say how actions are scaled
     front = _front(pieces, observed)
     where = device_of(device or next((p.device for p in module.parameters()), torch.device("cpu")))
+    # the answer that it acts by, and the unit and dtype of its observations
     key, kind, tanh = _output_of(own, acted)
     unit = None if front.unit is None else front.unit.to(where)
     filters = [layer for layer in front.layers if isinstance(layer, Normalize)]
     precise = any(dtype_to_normalize(layer.mean, layer.std) == torch.float64 for layer in filters)
     dtype = torch.float64 if precise else torch.float32
+    # the victim, which is tried once
     victim = RllibVictim(observed, acted, kind, select=select, device=where, dtype=dtype, ref=ref, scale=unit)
     nets = _networks(front, own, key, kind, tanh)
     nets.squash = _scaling(behind, acted, tanh)

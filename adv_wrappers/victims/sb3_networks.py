@@ -211,6 +211,7 @@ def actor_critic_nets(policy: Any, statistics: Statistics, live: bool) -> Victim
     lstm, own = policy.lstm_actor, policy.lstm_critic
     if not is_plain(lstm):
         raise VictimError("no victim for a bidirectional or projected LSTM, or one without biases")
+    # the value's LSTM: its own, or the policy's
     before = nn.Sequential(*valued)
     net = RecurrentActor(nn.Sequential(*seen), lstm, pi, None if own is None else (before, own))
     value = RecurrentValue(before, own or (lstm if policy.shared_lstm else None), policy.critic, vf, own is not None)

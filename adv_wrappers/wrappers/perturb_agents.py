@@ -152,6 +152,7 @@ class PerturbAgents(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo ha
                 elif agent in self._over:
                     layer.engine.begin_episode()
                 self._receive(layer, agent, obs, infos)
+        # agents whose episode is over, and those that go on
         over = {agent for agent in obs if terminated.get(agent) or truncated.get(agent)}
         self._playing, self._over = set(obs) - over, self._over | over
         return obs, rewards, terminated, truncated, infos

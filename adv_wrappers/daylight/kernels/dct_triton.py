@@ -41,6 +41,7 @@ def _forward(v, ADD: tl.constexpr, SHIFT: tl.constexpr):  # type: ignore[no-unty
     for i in tl.static_range(4):
         sums += (v[i] + v[7 - i],)
         differences += (v[i] - v[7 - i],)
+    # even frequencies fold once more
     a, b = sums[0] + sums[3], sums[1] + sums[2]
     c, d = sums[0] - sums[3], sums[1] - sums[2]
     half: tl.constexpr = _ONE << SHIFT - 1

@@ -73,6 +73,7 @@ def _warp(
     blocks = tl.cdiv(size, BLOCK)
     image = tl.program_id(0) // blocks
     at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    # the pixel of this number, and the matrix of its row
     column, row = at // CHANNELS % WIDTH, at // (CHANNELS * WIDTH)
     m = matrices + image // pictures * 9
     y = row.to(tl.float64)

@@ -631,6 +631,7 @@ class BeamSearch:
             for action, path in choices:
                 after = self.episodes.step(state.node, np.int64(action + start))
                 one.step(state.group, after.reward)
+                # an end counts at once, for the groups that have reached it
                 if after.over:
                     if one.lowest[-1] == np.inf:
                         self.episodes.check_drew_nothing(one.first)

@@ -66,6 +66,7 @@ def advised_training(
     fitting = _RECURRENT if victim.recurrent else _Q if victim.kind == "q" else _IMAGES if image else _POLICIES
     before = hardened_before(victim.card)
     rewards: Any = learned.get("rewards")
+    # an agent that has given up its return is left: the one before it is trained anew
     last = before[-1] if before else None
     known = victim.fingerprint()
     ref = ""

@@ -576,6 +576,7 @@ class Agenda:
             except AdvWrappersError as error:
                 self._note(f"Nothing is certified: {error}")
                 return
+            # what is proved at this eps, and on to a larger one as long as nothing may be lost
             lower, clean = float(np.mean(found.lower_returns)), float(np.mean(found.clean_returns))
             if not (np.isfinite(lower) and np.isfinite(clean)):
                 return

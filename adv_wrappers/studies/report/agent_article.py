@@ -216,6 +216,7 @@ def _eps(agent: AgentSections, said: Verdict) -> list[Part]:
     choices = agent.choices
     eps = said.figure.eps if said.figure else None
     parts = list[Part]()
+    # the budget in words
     if agent.sweeps:
         words = f"Budget: {agent.sweeps[0].budget}."
         if not choices.played:

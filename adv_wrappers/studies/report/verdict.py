@@ -266,6 +266,7 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         if row.row.episodes < min(LEAST_EPISODES, agent.clean.row.episodes):
             size += f" (as {counted(row.row.episodes, 'episode')} showed)"
         steps = hardening(agent, eps, size) or own_training(agent, eps, row, size)
+    # one feature that does most of the harm by itself is worth protecting
     if (one := _worst_feature(agent, found[0])) is not None:
         takes = f"lowers the mean return to {number_text(one.mean)}"
         error = f"an error of {_own_unit(agent, one)} in it alone {takes}"

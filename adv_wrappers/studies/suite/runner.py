@@ -195,6 +195,7 @@ def play_suite(
             told = _named_progress(progress, evaluator, names, on)
             return play_missing(evaluator, progress=told, out=part, workers=workers)
 
+    # attacks that are searched are made for the episodes that they are scored on, others once
     made |= {one.name: one.attack(setting) for one in entries if not one.per_episodes}
     # all on the same episodes; where these do not tell the lowest apart, those few on as many more
     scored = evaluate_all(entries, setting, "")
@@ -212,6 +213,7 @@ def play_suite(
     others = _other_budgets({one: made[one].threat for one in names}, setting)
     trained = {*_TRAINED, *(entry.name for entry in entries if entry.trained)}
     warnings = [*_with_advice(scored, names, trained), *(text for one in names for text in made[one].warnings)]
+    # the report, which is returned even where it cannot be written
     done = SuiteReport(
         name,
         settings,

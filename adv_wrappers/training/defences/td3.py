@@ -80,6 +80,7 @@ class RobustTD3(LearnsByMethod, TD3):
                 loss.backward()
                 self.actor.optimizer.step()
                 self._follow()
+        # as the algorithm itself logs
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         for name, rows in losses.items():
             if rows:
