@@ -42,6 +42,7 @@ def row_seeds(seed: Seeds, rows: int | None = None, mask: Flags | None = None) -
         seeds = [None if value is None else _seed(value) for value in seed]
         unseeded = all(value is None for value in seeds)  # then a mask stays on its device
         chosen = None if mask is None or unseeded else torch.as_tensor(mask).tolist()
+        # a list of as many seeds as rows begin has one for each of these
         if chosen is not None and len(seeds) == sum(chosen):
             given = iter(seeds)
             seeds = [next(given) if row else None for row in chosen]
@@ -101,6 +102,7 @@ class Clock:
         Rows that are given a seed, as :func:`row_seeds` reads them, start again at ``first_episode`` under that seed.
         """
         seeds = row_seeds(seed, self.rows, mask)
+        # a single environment, whose fields are plain numbers
         if self.rows is None:
             if seeds[0] is None:
                 self.episode += 1
@@ -110,12 +112,15 @@ class Clock:
             self._step_key = self._episode_key = None
             return
         if mask is None:
-            self.episode, self.t, self.spent = self.episode + 1, self._zeros(), self._zeros()
+            self.episode = self.episode + 1
+            self.t = self._zeros()
+            self.spent = self._zeros()
             self._step_key = self._episode_key = None
         else:
             self.next_episode(mask)
         unseeded = all(value is None for value in seeds)  # then a mask stays on its device
         chosen = None if mask is None or unseeded else torch.as_tensor(mask).tolist()
+        # rows with a seed start again at their first episode under it
         first = np.broadcast_to(self.first_episode, self.rows)
         for row, value in enumerate(seeds):
             if value is not None and (chosen is None or chosen[row]):

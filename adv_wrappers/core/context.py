@@ -115,7 +115,9 @@ class LayerState:
     graphs: GraphCache | None = None
 
     def __init__(self, clock: Clock, session: Session, simulators: MakesSimulators | None = None) -> None:
-        self.clock, self.session, self.simulators = clock, session, simulators
+        self.clock = clock
+        self.session = session
+        self.simulators = simulators
 
     @property
     def on_host(self) -> bool:
@@ -181,7 +183,10 @@ class Context:
     def __init__(self, step: AttackedStep) -> None:
         applied = step.applied
         field = applied.field
-        self._step, self._applied, self._state, self._rows = step, applied, step.state, step.rows
+        self._step = step
+        self._applied = applied
+        self._state = step.state
+        self._rows = step.rows
         self._own = None if applied.rows is None else step.rows  # leaves of a single one have no rows
         self.budget: Budget = applied.budget
         self.grid: bool = field.grid
@@ -210,7 +215,11 @@ class Context:
                 ``episode_key`` is ``key``, ``t`` and ``spent`` are 0, and the others are None.
         """
         made = cls.__new__(cls)
-        made.budget, made.grid, made.look, made.shape, made.dtype = budget, grid, look, tuple(x.shape[1:]), x.dtype
+        made.budget = budget
+        made.grid = grid
+        made.look = look
+        made.shape = tuple(x.shape[1:])
+        made.dtype = x.dtype
         more = {"space": box, "observation": x, "episode_key": key, "t": 0, "spent": 0, **more}
         vars(made).update(
             {"state": lambda victim: None, "fill": None, "memory": None, "mask": None, "simulator": None, **more}
@@ -227,7 +236,10 @@ class Context:
     @cached_property
     def part(self) -> Batch:
         """True values ``[B, *S]`` in the dtype that they came in."""
-        applied, rows, taken = self._applied, self._rows, self._step.part
+        applied = self._applied
+        rows = self._rows
+        taken = self._step.part
+        # values that go to a device are looked at on the host, where that waits for nothing
         if applied.transfer is not None:
             applied.field.exactly(taken[:0])  # raises for arrays of anything but numbers
             applied.field.check_finite(taken if rows is None else taken[rows], applied.threat)
@@ -262,6 +274,7 @@ class Context:
         value = select(self._step.acted_on if acting else self._step.value, self._own)
         if value is None or not (applied.victims or applied.sees_own):
             return value
+        # as the victim takes it, where there is one to look at it
         lift = {} if applied.transfer is None else {"lift": applied.transfer.up}
         device = applied.device or place(self._step.part)
         return to_victim(value, self.dtype, device, applied.batched, space=applied.observation_space, **lift)
@@ -299,6 +312,7 @@ class Context:
         low, high = self.budget.box_in(applied.field, exact, self.part.dtype)
         if low.shape != exact.shape:  # a budget of somebody's own may return the bounds of the space
             low, high = low.expand_as(exact).clone(), high.expand_as(exact).clone()
+        # what the step before leaves room for, and of a stack only what is new
         last = self._state.last_step
         if last is not None and last.leaves is not None:
             leaves = [applied.lift(leaf, self._rows) for leaf in last.leaves]
@@ -513,8 +527,13 @@ class _LaidOut(Context):
     """A context in another layout; its true values are laid out when they are asked for, and not held."""
 
     def __init__(self, origin: Context, layout: Layout) -> None:
-        self._origin, self._layout, self._draws = origin, layout, origin._draws
-        self.budget, self.grid, self.look, self.dtype = origin.budget, origin.grid, origin.look, origin.dtype
+        self._origin = origin
+        self._layout = layout
+        self._draws = origin._draws
+        self.budget = origin.budget
+        self.grid = origin.grid
+        self.look = origin.look
+        self.dtype = origin.dtype
         self.shape, self.state = origin.shape, origin.state  # type: ignore[method-assign]
         asked = "box" in vars(origin)
         bounds = list(origin.box)  # let go one by one: not held in two layouts, unless the other was asked for

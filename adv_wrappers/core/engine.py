@@ -82,8 +82,11 @@ class Engine:
         parameters: ParameterSpace | None = None,
     ) -> None:
         self.observation_space, self.action_space = observation_space, action_space
-        self.batched, self.stream, self.autoreset = rows is not None, stream, autoreset
+        self.batched = rows is not None
+        self.stream = stream
+        self.autoreset = autoreset
         self.parameters = parameters
+        # the layers of a stack share a session, the innermost one makes it
         session = Session(rows) if beneath is None else beneath.session
         self.session: Session = session
         self.state = LayerState(Clock(rows, device, session.roots), session, simulators)
@@ -96,6 +99,7 @@ class Engine:
         self._over: Any = False  # rows whose newest observation ends their episode: nobody acts on it
         self._history: FrameHistory | None = None
         self.set_threat(threat, victim)
+        # a layer that acts before the step has to know what the agent was shown
         acting = self.applied.before_step and not self.applied.sees_own
         listens = acting and (bool(self.applied.victims) or self.applied.reads is not None)
         session.add(self, self.applied.victims, listens)
@@ -111,11 +115,14 @@ class Engine:
             AdvWrappersError: one of its kinds, for a threat that cannot work here; the old one then stays.
         """
         threat = threat.resolve(victim)
+        # choices are numbered as the victim numbers them, and the threat has to work on these spaces
         for agent in threat.victims[:1] if victim is None else (victim,):
             self.observation_space = numbered_as(agent.observation_space, self.observation_space)
             self.action_space = numbered_as(agent.action_space, self.action_space)
         field = threat.check(self.observation_space, self.action_space, self.parameters)
-        state, within, how = self.state, threat.budget, threat.how
+        state = self.state
+        within = threat.budget
+        how = threat.how
         if getattr(how, "simulates", False):
             simulators = check_simulators(state.simulators, self.on_host, threat.label)  # raises where there are none
             simulators.record()
@@ -129,6 +136,7 @@ class Engine:
         if before is None or before.budget != within:
             state.last_step = within.last_step(state.last_step)
         state.free = None
+        # what is asked for at every step, found once
         self.threat = threat
         self.when: Any = threat.when
         self.blind = isinstance(threat.when, When) and threat.when.blind
@@ -151,7 +159,10 @@ class Engine:
 
     def _applied(self, field: Field) -> AppliedThreat:
         """The threat as it is applied to a field here: with these spaces, rows and device."""
-        threat, clock, how = self.threat, self.state.clock, self.threat.how
+        threat = self.threat
+        clock = self.state.clock
+        how = self.threat.how
+        # where the attack computes: on its victim's device, to and from which values on the host are sent
         victim = threat.victims[0] if threat.victims else None
         budget = threat.budget.frame
         acting = threat.on != "observation"
@@ -184,13 +195,16 @@ class Engine:
 
     def _speed_up(self, another: bool = False) -> None:
         """Choose what speeds up an attack on this device; ``another`` is whether it is another perturbation's."""
-        applied, state, before = self.applied, self.state, self.state.graphs
+        applied = self.applied
+        state = self.state
+        before = self.state.graphs
         able = (
             getattr(applied.how, "capturable", False)
             and state.memory is None
             and not applied.unbounded
             and not applied.look
         )
+        # CUDA graphs of what can be captured, numpy for what needs no tensors
         able = able and state.last_step is None  # of which a graph knows nothing
         record = cuda_graphs.recorder_for(applied.device) if able and applied.device is not None else None
         state.graphs = None if record is None else cuda_graphs.GraphCache(record, self.threat.label, applied.victims)
@@ -254,6 +268,7 @@ class Engine:
             last.act(action, self.action_space)
         if not self.applied.before_step:
             return action
+        # in NEXT_STEP the action after an end only resets: it is nobody's
         over: Any = self._over if self.autoreset == "next step" else False
         attacked = self.decide(action, True if over is False else ~over, mask=mask)
         if attacked is False:
@@ -261,6 +276,7 @@ class Engine:
             if last is not None:
                 self._remember_step(action, action, True if over is False else ~over)
             return action
+        # attacked, remembered where the next step's budget depends on it, and counted
         self.sent = self.apply(action, attacked, mask=mask)
         if last is not None:
             self._remember_step(action, self.sent, True if over is False else ~over)
@@ -284,11 +300,13 @@ class Engine:
             self.state.clock.tick()
             self._over, self._fresh = done, True
             return final
+        # rows that this step has only reset turn to their next episode; the others have moved on
         turned: Any = self._over if self.autoreset == "next step" and self._any(self._over) else False
         moved = None if turned is False else ~turned
         if self.session.listening:
             self.session.end_step(moved)
         self.state.clock.tick(True if moved is None else moved)
+        # in SAME_STEP the last observation is attacked before the row forgets its episode
         if self.autoreset == "same step":
             if final is not None and not self.applied.before_step:
                 final, _ = self._look_at(final, done, True)
@@ -324,8 +342,10 @@ class Engine:
                 shown = self.apply(observation, attacked)
         elif not self.applied.before_step:
             shown, attacked = self._look_at(observation, fresh, False)
+        # an observation on which nobody acts counts against no budget
         if attacked is not False and self._over is not True:
             self.state.clock.count(attacked if self._over is False else attacked & ~self._over)
+        # rows that are not new keep what they were shown
         state = self.state
         if self.batched and fresh is not True and rows is None and state.shown is not None:
             shown = trees.merge(fresh, shown, state.shown)
@@ -391,7 +411,9 @@ class Engine:
         self.state.memory = leaves
 
     def _begin_memory(self, mask: Flags | None = None) -> None:
-        applied, state, fresh = self.applied, self.state, None
+        applied = self.applied
+        state = self.state
+        fresh = None
         how: Any = applied.how
         if isinstance(how, Perturbation) and type(how).initial_memory is not Perturbation.initial_memory:
             dtype = tensor_of(np.zeros(0, applied.field.dtype)).dtype if applied.native else applied.dtype
@@ -422,6 +444,7 @@ class Engine:
             if self.state.last_step is not None and not final:
                 self._remember_step(value, shown, eligible)
             return shown, attacked
+        # frames of the past as they were shown, then the attack on the newest one, which is remembered
         field = self.applied.field
         part = field.take(value, self.batched)
         stack, self.state.free = self._history.recall(true := tensor_of(part))
@@ -466,10 +489,12 @@ class Engine:
             return allowed
         if not isinstance(attacked, Tensor) and not np.any(attacked):
             return attacked
+        # timings that look at the observation or at the victim
         context = Context(AttackedStep(self.applied, self.state, value, self.part_of(value), None, final))
         seen: Any = when.look(context.x, context, self) if isinstance(when, When) else when(context.x, context)
         if isinstance(seen, bool):
             return attacked & seen
+        # one answer a row, brought to where the clock is
         if isinstance(seen, Tensor) and self.on_host:
             moves = self.applied.transfer
             seen = seen.numpy() if moves is None else moves.down(seen)[0].copy()
@@ -501,11 +526,13 @@ class Engine:
             raise ThreatError(
                 f"{self.threat.label} must accept or decline with one bool a row ({count}), got {answer!r:.80}"
             )
+        # what it has written while it decided stays, whatever it decided
         if self.state.memory is not None and context.memory is not None:
             everyone: Flags = attacked if isinstance(attacked, Tensor) else True
             self.state.remember(context.memory, everyone if rows is None else rows)
         if not self.on_host:
             return attacked & answer
+        # back from the rows that were asked to all rows
         chosen = answer.cpu().numpy()
         if rows is None or not isinstance(attacked, np.ndarray):
             return chosen if self.batched else bool(chosen[0])

@@ -69,7 +69,10 @@ class NumpyAttack:
         field = applied.field
         self._field, self._how = field, applied.how
         self._budget: Any = applied.budget  # which takes arrays as well
-        self._own, self._exact, self._grid, self._kind = field.dtype, field.exact, field.grid, ARRAYS[field.exact]
+        self._own = field.dtype
+        self._exact = field.exact
+        self._grid = field.grid
+        self._kind = ARRAYS[field.exact]
         self.space: ArrayBox = field.bounds(None)
         low, high = self.space
         rows = applied.rows or 1  # numpy is slower where shapes differ
@@ -91,11 +94,13 @@ class NumpyAttack:
             low, high = self._field.bounds(None, dtype)
         else:
             return None
+        # a copy, which the perturbation may write to, of numbers that are finite
         x: Array = np.array(part if rows is None else part[rows], self._kind, order="C")
         if not grid and not np.vdot(x, x) < _HUGE:  # true of numbers that are not finite as well
             return None
         if self._field.discrete:
             self._field.check_finite(x, step.applied.threat)
+        # the answer is not trusted: it is projected unless it surely lies within
         context = NumpyContext(self, step, x)
         y = self._how(x, context)
         if type(y) is not np.ndarray or y.shape != x.shape or y.dtype is not x.dtype:

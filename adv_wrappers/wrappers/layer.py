@@ -74,6 +74,7 @@ def wrappers_of(env: Any) -> list[Any]:
     """Wrappers from the outermost in, the environment itself last, without those that specs do not name."""
     found = [env]
     while hasattr(found[-1], "env") or hasattr(found[-1], "venv"):
+        # its own attributes: those of wrappers beneath would be found through it
         own = found[-1].__dict__
         inner = own.get("venv") if own.get("env") is None else own["env"]  # one may well be false, as of length 0
         if inner is None:
@@ -108,6 +109,7 @@ def counts(env: Any) -> dict[str, int]:
     if not is_vec_env(env):
         metadata = env.metadata or {}
         return {LAYERS: int(metadata.get(LAYERS, 0)), GATES: int(metadata.get(GATES, 0))}
+    # the next layer or gate knows what lies beneath it; without one the environments are asked
     for wrapper in wrappers_of(env):
         beneath = wrapper.__dict__.get("beneath")
         if beneath is not None:
@@ -139,6 +141,7 @@ def gate(env: Any, p: float) -> dict[str, int]:
         )
     if not found and not inside:
         raise OrderError("ProbabilisticTiming gates the layers beneath it, and there are none: wrap them first")
+    # the same coin for every layer, and for those inside the rows with the row's own key
     coin = Bernoulli(p, stream=below[GATES])
     for layer in found:
         layer.engine.add_gate(coin)
@@ -245,6 +248,7 @@ class Layer:
         observed: Space = wrapped.observation_space
         acted: Space = wrapped.action_space
         with threat_in_errors(how):
+            # the threat, and where this layer lies in the stack
             threat = as_threat(how, on=self.on, within=within, when=when, at=at, eps=eps, norm=norm, scale=scale)
             if threat.on != self.on:
                 raise ThreatError(
@@ -255,6 +259,7 @@ class Layer:
             env, parameters = self._parameters_beneath(env)
             simulators = EnvironmentBeneath(env)
             self.keep_true, self.quantize = keep_true, quantize
+            # the spaces as the victims of the threat see them
             agent = None if victim is None else load_victim(victim)
             known = threat.resolve(agent).victims
             if wrapped.from_zero and agent is None and not known:
@@ -278,6 +283,7 @@ class Layer:
             simulators.action_space = self.engine.action_space
             self._look()
             self.key = f"{self.beneath[LAYERS]}:{self.threat.label}"
+        # where the environment tells its action masks
         self._choices = mask_choices(wrapped.action_space)
         self._mask_path = mask_path(wrapped.observation_space, self._choices)
         self._masks: Callable[[], Any] | None = None  # asks the environments beneath
@@ -494,6 +500,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if self._takes:
             obs = self._take(obs, info)
         obs = engine.observe(obs)
+        # the layer's entry beside those of the layers beneath
         entry: Info = {"attacked": bool(engine.attacked)}
         if self.keep_true and engine.true is not None:
             entry["true"] = engine.true
@@ -572,6 +579,7 @@ class VectorLayer(Layer, VectorWrapper):
             if self.engine.on_host or not isinstance(mask, torch.Tensor):
                 mask = np.array(mask, dtype=bool)
             options = {**options, "reset_mask": trees.copy(mask)}
+        # the environment first, then the engine, on the device that observations are on
         seeds = row_seeds(seed, self.num_envs, mask)
         obs, info = checked_reset(self.env, seed, options)
         self._find_device(obs)
@@ -604,6 +612,7 @@ class VectorLayer(Layer, VectorWrapper):
         engine = self.engine
         final: Any = info.get("final_obs")
         looked_at = self.mode == AutoresetMode.SAME_STEP and self.on == "observation" and final is not None
+        # nothing to attack: no last observations, or none that this layer perturbs
         if not looked_at or (engine.on_host and not done.any()):
             engine.end_step(done)
             return info
@@ -612,6 +621,7 @@ class VectorLayer(Layer, VectorWrapper):
         batch = trees.copy(obs) if ragged else final
         for row in over:
             trees.put(batch, row, final[row])
+        # attacked in one batch, then each back to its place
         batch = engine.end_step(done, self._received(batch))
         if not ragged:
             return {**info, "final_obs": batch}
@@ -637,6 +647,7 @@ class VectorLayer(Layer, VectorWrapper):
         if new is None:
             return self._action_mask if mask is not None else None
         new, known = torch.as_tensor(new).bool(), info.get(f"_{mask_name(info, self._choices)}")
+        # a row that says nothing allows all its actions
         if known is not None:
             new = new | ~torch.as_tensor(known, device=new.device)[:, None]
         if mask is not None and self._action_mask is not None:
