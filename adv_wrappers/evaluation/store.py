@@ -100,7 +100,7 @@ class Store:
         read_only: only read it: it is never changed or made, and may lie on a disk that nothing can be written to.
 
     Raises:
-        StoreError: for a file that is damaged, no store, or of a newer release.
+        StoreError: for a file that is damaged, no store, or of another release.
         OutputError: for one that cannot be written to.
 
     >>> from adv_wrappers.studies import Plan, Store, run
@@ -157,10 +157,11 @@ class Store:
                 elif form != _APPLICATION:
                     raise StoreError(f"{self.path} is a database of something else, with {', '.join(sorted(tables))}")
                 elif version != SCHEMA:
-                    newer = (
-                        "a newer release of adv_wrappers wrote it" if version > SCHEMA else "an older release wrote it"
+                    wrote = "a newer" if version > SCHEMA else "an older"
+                    raise StoreError(
+                        f"{self.path} has form {version} and not {SCHEMA}: {wrote} release of adv_wrappers wrote it; "
+                        "use that release, or another folder, where all rows are played again"
                     )
-                    raise StoreError(f"{self.path} has form {version} and not {SCHEMA}: {newer}")
             # others may read while this run writes
             if self._shared:
                 execute("PRAGMA journal_mode = WAL")

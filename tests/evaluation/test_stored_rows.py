@@ -13,6 +13,7 @@ from adv_wrappers.errors import AdvWrappersError, StoreError, ValueRangeError
 from adv_wrappers.evaluation.stored_rows import read_rows
 from adv_wrappers.studies import Store
 from tests.evaluation.made_reports import made_report, made_row
+from tests.every_case import every_case
 
 REPORT = made_report({"none": [9, 9], "pgd:eps=0.1": [4, 5]})
 
@@ -59,14 +60,17 @@ def test_what_holds_no_rows_is_named(tmp_path: Path) -> None:
         read_rows(tmp_path / "report.json")
 
 
-def test_a_store_of_another_release_is_named(tmp_path: Path) -> None:
-    with Store(tmp_path / "rows.db"):
+@every_case(("form", "age"), [(7, "a newer"), (0, "an older")])
+def test_a_store_of_another_release_is_named_with_what_to_do(form: int, age: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{form}.db"
+    with Store(path):
         pass
-    with sqlite3.connect(tmp_path / "rows.db") as connection:
-        connection.execute("PRAGMA user_version = 7")
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {form}")
     connection.close()
-    with pytest.raises(StoreError, match="has form 7 and not 1: a newer release of adv_wrappers wrote it"):
-        read_rows(tmp_path / "rows.db")
+    said = f"form {form} and not 1: {age} release of adv_wrappers wrote it; use that release, or another folder, where"
+    with pytest.raises(StoreError, match=said):
+        read_rows(path)
 
 
 def test_the_row_of_most_episodes_counts_where_episodes_were_played_twice() -> None:
