@@ -135,19 +135,19 @@ def run_suite(
     setting = AttackSetting(
         victim,
         Environment.of(env, victim, env_kwargs, make),
-        None if without else needed_budget("the suite", eps, scale, within),
-        action_within,
-        quantize,
-        train,
-        seed + 1,
-        steps,
-        [*critics],
-        dict(training or {}),
-        num_envs,
-        dynamics,  # type: ignore[arg-type]  # which it loads
-        None if out is None else Path(out),
-        episodes,
-        seed,
+        budget=None if without else needed_budget("the suite", eps, scale, within),
+        action_budget=action_within,
+        quantize=quantize,
+        train=train,
+        seed=seed + 1,
+        steps=steps,
+        critics=[*critics],
+        training=dict(training or {}),
+        num_envs=num_envs,
+        dynamics=dynamics,  # type: ignore[arg-type]  # which it loads
+        out=None if out is None else Path(out),
+        episodes=episodes,
+        episode_seed=seed,
         progress=progress,
     )
     return play_suite(suite, setting, attacks, workers, name, tell)
