@@ -63,6 +63,61 @@ def under_way(memory: dict[str, Tensor], x: Tensor, before: Tensor) -> Tensor:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
+# A channel on which values come late, or not at all.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Delay(NativePerturbation):
+    """Every value arrives so many steps later.
+
+    Args:
+        steps: the delay.
+    """
+
+    steps: DelaySteps = 1
+
+    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
+        """The values under way."""
+        return nothing_under_way(x, self.steps)
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        assert context.memory is not None
+        return under_way(context.memory, x, self.before(x, context))[:, 0]
+
+    def before(self, x: Tensor, context: Context) -> Tensor:
+        """What is there until a first value arrives, ``[B, *S]`` or ``[*S]``: the first one, unless overridden."""
+        return x
+
+
+@dataclass(frozen=True)
+class Loss(NativePerturbation):
+    """Values are lost with probability ``rate``, and the last that arrived stays in their place.
+
+    Args:
+        rate: the probability.
+    """
+
+    rate: PositiveShare = 0.1
+
+    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
+        """The last value that arrived, and whether one has."""
+        return no_last_value(x)
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        assert context.memory is not None
+        lost = rng.uniform(context.key, (1,), torch.float32).to(x.device) < self.rate
+        last = last_value(context.memory, self.before(x, context))
+        arrived = torch.where(lost.view(-1, *(1 for _ in context.shape)), last, x)
+        remember_value(context.memory, arrived)
+        return arrived
+
+    def before(self, x: Tensor, context: Context) -> Tensor:
+        """What is there until a first value arrives, as for :class:`Delay`."""
+        return x
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 # What a channel does to observations: they come late by a fixed time, by one that varies, or not at all.
 #
 # What is remembered are the steps that are attacked, so these are meant for every step (the timing ``always``).
@@ -71,7 +126,7 @@ def under_way(memory: dict[str, Tensor], x: Tensor, before: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ObservationDelay(NativePerturbation):
+class ObservationDelay(Delay):
     """The agent is shown the observation of so many steps before; until there is one, that of the reset.
 
     Args:
@@ -79,15 +134,6 @@ class ObservationDelay(NativePerturbation):
     """
 
     name: ClassVar[str] = "observation-delay"
-    steps: DelaySteps = 1
-
-    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
-        """The observations under way."""
-        return nothing_under_way(x, self.steps)
-
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        assert context.memory is not None
-        return under_way(context.memory, x, x)[:, 0]
 
 
 @dataclass(frozen=True)
@@ -119,7 +165,7 @@ class ObservationJitter(NativePerturbation):
 
 
 @dataclass(frozen=True)
-class ObservationLoss(NativePerturbation):
+class ObservationLoss(Loss):
     """Whole observations are lost with probability ``rate``; the agent is shown the last that arrived.
 
     Args:
@@ -127,18 +173,6 @@ class ObservationLoss(NativePerturbation):
     """
 
     name: ClassVar[str] = "observation-loss"
-    rate: PositiveShare = 0.1
-
-    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
-        """The last observation that arrived, and whether one has."""
-        return no_last_value(x)
-
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        assert context.memory is not None
-        lost = rng.uniform(context.key, (1,), torch.float32).to(x.device) < self.rate
-        shown = torch.where(lost.view(-1, *(1 for _ in context.shape)), last_value(context.memory, x), x)
-        remember_value(context.memory, shown)
-        return shown
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -157,7 +191,7 @@ def _idle(x: Tensor, context: Context) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ActionDelay(ActionPerturbation, NativePerturbation):
+class ActionDelay(ActionPerturbation, Delay):
     """The environment receives the action of so many steps before; until there is one, its actuators are idle.
 
     Args:
@@ -165,19 +199,13 @@ class ActionDelay(ActionPerturbation, NativePerturbation):
     """
 
     name: ClassVar[str] = "action-delay"
-    steps: DelaySteps = 1
 
-    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
-        """The actions under way."""
-        return nothing_under_way(x, self.steps)
-
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        assert context.memory is not None
-        return under_way(context.memory, x, _idle(x, context))[:, 0]
+    def before(self, x: Tensor, context: Context) -> Tensor:
+        return _idle(x, context)
 
 
 @dataclass(frozen=True)
-class ActionLoss(ActionPerturbation, NativePerturbation):
+class ActionLoss(ActionPerturbation, Loss):
     """Actions are lost with probability ``rate``; the actuators go on with the last that arrived.
 
     Args:
@@ -185,16 +213,6 @@ class ActionLoss(ActionPerturbation, NativePerturbation):
     """
 
     name: ClassVar[str] = "action-loss"
-    rate: PositiveShare = 0.1
 
-    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
-        """The last action that arrived, and whether one has."""
-        return no_last_value(x)
-
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        assert context.memory is not None
-        lost = rng.uniform(context.key, (1,), torch.float32).to(x.device) < self.rate
-        last = last_value(context.memory, _idle(x, context))
-        received = torch.where(lost.view(-1, *(1 for _ in context.shape)), last, x)
-        remember_value(context.memory, received)
-        return received
+    def before(self, x: Tensor, context: Context) -> Tensor:
+        return _idle(x, context)

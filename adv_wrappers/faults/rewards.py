@@ -8,12 +8,11 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbation, RewardPerturbation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.faults.actuators import NoiseKind
-from adv_wrappers.faults.delays import DelaySteps, nothing_under_way, under_way
+from adv_wrappers.faults.delays import Delay
 from adv_wrappers.utils.validation import Limits
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -82,7 +81,7 @@ class RewardClip(RewardPerturbation, NativePerturbation):
 
 
 @dataclass(frozen=True)
-class RewardDelay(RewardPerturbation, NativePerturbation):
+class RewardDelay(RewardPerturbation, Delay):
     """The agent gets the reward of so many steps before, and 0 until there is one; an episode's last ones are lost.
 
     What is remembered are the steps that are attacked, so this is meant for every step (the timing ``always``).
@@ -92,13 +91,6 @@ class RewardDelay(RewardPerturbation, NativePerturbation):
     """
 
     name: ClassVar[str] = "reward-delay"
-    within: ClassVar[Budget | None] = Valid()
-    steps: DelaySteps = 1
 
-    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
-        """The rewards under way."""
-        return nothing_under_way(x, self.steps)
-
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        assert context.memory is not None
-        return under_way(context.memory, x, torch.zeros_like(x))[:, 0]
+    def before(self, x: Tensor, context: Context) -> Tensor:
+        return torch.zeros_like(x)
