@@ -116,23 +116,19 @@ class Costs(Tabular):
 # what is timed
 
 
-def step_seconds(evaluator: Evaluator, i: int) -> float | None:
-    """Seconds of a step of all environments side by side, the median of a few; None where episodes have a single one.
+def run_seconds(evaluator: Evaluator, i: int, clean: Row) -> float:
+    """Seconds of the run of a cell, by some steps of all its environments side by side.
 
     Args:
         evaluator: of the cell.
         i: its index.
+        clean: the row without an attack, whose episodes those of the cell are taken to be as long as.
     """
     timer = StepTimer(STEPS, SECONDS)  # which leaves out the first, that prepares what others use
     with one_thread():  # as rows are played
         found = evaluator.step_seconds(i, timer)
-    return statistics.median(found) if found else None  # another process may hold up some of them
-
-
-def run_seconds(evaluator: Evaluator, i: int, clean: Row) -> float:
-    """Seconds of the run of a cell, whose episodes are taken to be as long as those of the run without an attack."""
-    each = step_seconds(evaluator, i)
-    return clean.seconds if each is None else each * evaluator.steps_of(clean.lengths)
+    # another process may hold up some of them, and where episodes have a single step there are none
+    return statistics.median(found) * evaluator.steps_of(clean.lengths) if found else clean.seconds
 
 
 def warn_of_long_attacks(stacks: Iterable[ThreatStack]) -> None:

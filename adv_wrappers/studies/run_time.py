@@ -10,10 +10,11 @@ import inspect
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -221,7 +222,7 @@ def making_cost(entry: Entry, settings: Sequence[AttackSetting], clean: Row) -> 
     alone, left = replace(settings[0], out=None, progress=None), [share_left(entry, one) for one in settings]
     missing = [share for share in left if share]
     if entry is beam:
-        return Cost(f"{beam.name}: search", len(missing), search_seconds(alone, clean.mean_length), True)
+        return Cost(f"{beam.name}: search", len(missing), timed_search(alone, clean.mean_length)[0], True)
     if entry not in SUITES["everything"] or entry.name not in (*ADVERSARIES, SARSA):
         return None
     whole = _critic_seconds(alone, clean) if entry.name == SARSA else adversary_seconds(entry.name, alone)
@@ -250,36 +251,24 @@ def share_left(entry: Entry, setting: AttackSetting) -> float:
     return 1.0
 
 
-def timed_search(setting: AttackSetting, most: int, limit: float) -> tuple[StepTimer, MadeAttack | None]:
-    """The steps of a search that were timed, and what it found if it ended before.
+def timed_search(
+    setting: AttackSetting, length: float, most: int = _SEARCHED, limit: float = _SEARCHED_SECONDS
+) -> tuple[float, MadeAttack | None]:
+    """About how many seconds a beam search takes, by some of its steps, and what it found if it ended before.
 
     Args:
         setting: of the search.
+        length: mean length of an episode, which the search shortens.
         most, limit: of the steps, and of their seconds, after which the search is ended.
-    """
-    timer, found = StepTimer(most, limit), None
-    with timer.ends():
-        found = beam_attack(replace(setting, progress=None), timer)
-    return timer, found
-
-
-def search_step(timer: StepTimer, setting: AttackSetting) -> float:
-    """Seconds of a step of a search over all episodes of a setting."""
-    return float(np.mean(timer.seconds)) * max(setting.episodes / TOGETHER, 1) if timer.seconds else 0.0
-
-
-def search_seconds(setting: AttackSetting, length: float) -> float:
-    """About how long a beam search over the episodes of a setting takes, in seconds; it shortens them.
-
-    Args:
-        setting: of the search.
-        length: mean length of an episode.
 
     Raises:
         AdvWrappersError: one of its kinds, as :func:`.beam_search` does.
     """
-    timer, _ = timed_search(replace(setting, out=None), _SEARCHED, _SEARCHED_SECONDS)
-    return search_step(timer, setting) * length
+    timer, found = StepTimer(most, limit), None
+    with timer.ends():
+        found = beam_attack(replace(setting, progress=None), timer)
+    each = float(np.mean(timer.seconds or 0.0))
+    return each * max(setting.episodes / TOGETHER, 1) * length, found
 
 
 def adversary_seconds(name: str, setting: AttackSetting) -> float:
@@ -291,12 +280,13 @@ def adversary_seconds(name: str, setting: AttackSetting) -> float:
     """
     # one rollout at least of every form, and a checkpoint, whatever the number of steps
     short = replace(setting, steps=1, training={**setting.training, "checks": 1})
-    for _ in range(2):  # what the first training of a process imports is not the price of others
+
+    def train() -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
-            began = time.perf_counter()
             entry_named(name).attack(replace(short, out=Path(folder)))
-            spent = time.perf_counter() - began
-            records = [read_record(path.parent)[-1] for path in Path(folder).rglob("state.json")]
+            return [read_record(path.parent)[-1] for path in Path(folder).rglob("state.json")]
+
+    spent, records = _timed(train)
     training, steps = sum(float(one["seconds"]) for one in records), sum(int(one["steps"]) for one in records)
     checks, checkpoint = int(str(setting.training.get("checks", 10))), (spent - training) / len(records)
     return len(records) * (setting.steps * training / steps + checks * checkpoint)
@@ -304,12 +294,17 @@ def adversary_seconds(name: str, setting: AttackSetting) -> float:
 
 def _critic_seconds(setting: AttackSetting, clean: Row) -> float:
     """Seconds of the training of all critics, and of the episodes that choose one of them and score it."""
-    for _ in range(2):  # as above
-        began = time.perf_counter()
-        how = CriticSettings.of({"seed": 3 * setting.seed}, setting.critics[0], {"steps": _CRITIC_STEPS})
-        CriticTraining(setting.victim, setting.environment, how).run()
-        each = (time.perf_counter() - began) / _CRITIC_STEPS
+    how = CriticSettings.of({"seed": 3 * setting.seed}, setting.critics[0], {"steps": _CRITIC_STEPS})
+    spent, _ = _timed(lambda: CriticTraining(setting.victim, setting.environment, how).run())
     episodes = inspect.signature(scan_critics).parameters["episodes"].default
     runs = (len(setting.critics) + 1) * episodes / setting.episodes
     steps = sum(CriticSettings.of(critic).steps for critic in setting.critics)
-    return float(each * steps + runs * clean.seconds)
+    return float(spent / _CRITIC_STEPS * steps + runs * clean.seconds)
+
+
+def _timed(train: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds of a short training, and what it returns; the first one also imports what others find imported."""
+    train()
+    began = time.perf_counter()
+    found = train()
+    return time.perf_counter() - began, found

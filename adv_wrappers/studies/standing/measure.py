@@ -31,7 +31,7 @@ from adv_wrappers.studies.report.advised_training import advised_training
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, write_choices
 from adv_wrappers.studies.report.observation_ranges import observed_ranges
 from adv_wrappers.studies.report.trials import ROOM, TrialPlayer
-from adv_wrappers.studies.run_time import attack_costs, search_step, timed_search
+from adv_wrappers.studies.run_time import attack_costs, timed_search
 from adv_wrappers.studies.standing.budgets import StandingBudget, chosen_budget, fitted_budget
 from adv_wrappers.studies.standing.entry import AttackedMean, CertifiedMean, StandingEntry, is_name, read_entry
 from adv_wrappers.studies.suite.attack_lists import entries_that_apply
@@ -167,9 +167,9 @@ def _searched(player: TrialPlayer, setting: AttackSetting) -> MadeAttack:
 
     How long it takes is not known before: it shortens the episodes that it searches.
     """
-    timer, found = timed_search(setting, sys.maxsize, SEARCHED_SHARE * player.deadline.left)
+    given = SEARCHED_SHARE * player.deadline.left
+    seconds, found = timed_search(setting, player.clean.mean_length, sys.maxsize, given)
     if found is None:
-        seconds = search_step(timer, setting) * player.clean.mean_length
         player.leave_out(beam.name, seconds)
         raise OutOfTime
     return found
