@@ -21,7 +21,7 @@ from adv_wrappers.utils.pace import EVERY_S
 
 if TYPE_CHECKING:
     from adv_wrappers.evaluation.report import Report
-    from adv_wrappers.studies import SuiteReport
+    from adv_wrappers.studies import AttackSetting, SuiteReport
 
 _AGAIN = "; and the strongest again on fresh episodes"
 
@@ -47,47 +47,25 @@ _AGAIN = "; and the strongest again on fresh episodes"
 @table_options
 def suite_(
     suite: str,
-    env: str,
-    eps: float | None,
-    scale: Any,
-    seed: int,
     attacks: tuple[str, ...] | None,
-    action_eps: float | None,
+    workers: int,
+    out: Path | None,
     dry_run: bool,
     at_least: float | None,
     junit: Path | None,
-    device: str | None,
-    workers: int,
-    out: Path | None,
     **given: Any,
 ) -> None:
     """Attack a victim in ENV with every attack of a suite that applies, and report the strongest on fresh episodes."""
     check_gate(at_least, junit)
     if dry_run and at_least is not None:
         raise click.UsageError("--dry-run judges nothing: leave out --at-least")
-    from adv_wrappers.core.budgets import Linf
-    from adv_wrappers.core.threat import needed_budget
-    from adv_wrappers.environments.environment import Environment
     from adv_wrappers.evaluation.return_range import lowest_return
-    from adv_wrappers.studies import AttackSetting, suite_cost
+    from adv_wrappers.studies import suite_cost
     from adv_wrappers.studies.suite.runner import play_suite
 
-    # the agent in its environment, and what its attacks are made for
-    ref, agent = given["victim"], load_agent(given, device, env)
-    environment = Environment.of(env, agent, given.pop("env_kwargs"), given.pop("make"))
-    without = eps is None and scale is None
+    ref, env, setting = given["victim"], given["env"], _setting(**given)
     with print_if_unwritten(_show), show_progress() as progress, resumable(out), held(out):
-        setting = AttackSetting(
-            agent,
-            environment,
-            None if without else needed_budget("the suite", eps, scale, None),
-            None if action_eps is None else Linf(action_eps),
-            seed=seed + 1,
-            out=out,
-            episode_seed=seed,
-            progress=progress,
-            **given,
-        )
+        setting = replace(setting, out=out, progress=progress)
         # what takes long is said before it begins
         cost = suite_cost(suite, setting, attacks)
         if not dry_run:
@@ -105,8 +83,36 @@ def suite_(
         report.plot(out / "returns.png")
         say(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
     if at_least is not None:
-        judged = judge_suite(report, at_least, lowest_return(environment))
-        pass_or_fail(judged, f"{agent.ref or ref} on {env}", junit)
+        judged = judge_suite(report, at_least, lowest_return(setting.environment))
+        pass_or_fail(judged, f"{setting.victim.ref or ref} on {env}", junit)
+
+
+def _setting(
+    *,
+    env: str,
+    eps: float | None,
+    scale: Any,
+    action_eps: float | None,
+    seed: int,
+    device: str | None,
+    **given: Any,
+) -> AttackSetting:
+    """What the attacks are made for."""
+    from adv_wrappers.core.budgets import Linf
+    from adv_wrappers.core.threat import needed_budget
+    from adv_wrappers.environments.environment import Environment
+    from adv_wrappers.studies import AttackSetting
+
+    agent = load_agent(given, device, env)
+    return AttackSetting(
+        agent,
+        Environment.of(env, agent, given.pop("env_kwargs"), given.pop("make")),
+        budget=None if eps is None and scale is None else needed_budget("the suite", eps, scale, None),
+        action_budget=None if action_eps is None else Linf(action_eps),
+        seed=seed + 1,
+        episode_seed=seed,
+        **given,
+    )
 
 
 def _show(report: SuiteReport | Report) -> None:

@@ -173,8 +173,11 @@ def assert_robust(
         lowest, highest = (0.0, 1.0) if counted.is_rate else (None, None)
     elif return_range is None:
         lowest = lowest_return(environment)
+    budget = None
+    if attacks is None or eps is not None or within is not None or scale is not None:
+        budget = needed_budget("assert_robust", eps, scale, within)  # type: ignore[arg-type]  # Linf says what scale is
     # the attacks that are tried, each with the returns that it has so far
-    stacks, left_out = _attacks(agent, environment, suite, eps, scale, within, attacks)
+    stacks, left_out = _attacks(AttackSetting(agent, environment, budget), suite, attacks)
     tried = [_Tried(stack) for stack in stacks]
     test = _SequentialTest(tried, least, confidence, most_episodes, rare, lowest, highest)
     root, warned = np.random.SeedSequence(seed), False
@@ -306,20 +309,11 @@ def _return_range(given: tuple[float | None, float | None] | None) -> tuple[floa
 
 
 def _attacks(
-    victim: Victim,
-    environment: Environment,
-    suite: str,
-    eps: float | None,
-    scale: object,
-    within: Budget | None,
-    attacks: Sequence[object] | None,
+    setting: AttackSetting, suite: str, attacks: Sequence[object] | None
 ) -> tuple[list[ThreatStack], dict[str, str]]:
     """The threats that are tried, and why others are not."""
-    budget = None
-    if attacks is None or eps is not None or within is not None or scale is not None:
-        budget = needed_budget("assert_robust", eps, scale, within)  # type: ignore[arg-type]  # Linf says what scale is
     # entries of a suite, or by name, and threats of one's own
-    setting, given = AttackSetting(victim, environment, budget), [*(attacks or ())]
+    given = [*(attacks or ())]
     names = [attack for attack in given if isinstance(attack, str) and ":" not in attack]
     entries, left_out = ((), {}) if attacks is not None and not names else entries_that_apply(names or suite, setting)
     if names and left_out:
@@ -330,7 +324,7 @@ def _attacks(
     left_out |= {one.name: "it is searched for the episodes it is scored on" for one in entries if one.per_episodes}
     if not threats:
         raise ValueRangeError(f"no attack applies: {left_out}")
-    return [as_threat_stack(threat, victim) for threat in threats], left_out
+    return [as_threat_stack(threat, setting.victim) for threat in threats], left_out
 
 
 def _broken(verdict: AttackVerdict, test: _SequentialTest, where: str) -> str:
