@@ -461,7 +461,8 @@ def robot_report(
     Args:
         victim: the policy, or a reference.
         env: the id of the environment, or an :class:`adv_wrappers.Environment` of one.
-        minutes: of wall clock, after which no more is begun.
+        minutes: of wall clock, after which no more is begun. A faster machine plays more in them, so what is found
+            depends on it.
         out: the folder, which is made; that of an earlier call goes on.
         metric: what counts: ``terminated`` for falls, ``success``, ``cost`` or any key of ``info``, as for
             :func:`adv_wrappers.evaluate`. A rate breaks where half of the episodes fail, another where half is lost.

@@ -106,7 +106,8 @@ def report(
     Args:
         victim: the agent, or a reference such as ``"sb3:model.zip"``.
         env: the id of the environment, a function that makes one, or an :class:`adv_wrappers.Environment`.
-        minutes: of wall clock, after which the page is ready, and what is not played is left out.
+        minutes: of wall clock, after which the page is ready, and what is not played is left out. A faster machine
+            plays more in them, so what is found depends on it.
         out: the folder, which is made; that of an earlier call goes on.
         episodes: of every row; None takes as many as there is time for.
         seed: seeds all randomness.

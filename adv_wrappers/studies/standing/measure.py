@@ -98,7 +98,8 @@ def add_submission(
     Args:
         given: the submission.
         out: its folder of the standing.
-        minutes: of wall clock. Attacks that do not fit are left out, with the seconds that they take.
+        minutes: of wall clock. Attacks that do not fit are left out, with the seconds that they take: fewer on a
+            faster machine, which a search and a certificate also go further on.
         tell: called with a sentence whenever something else begins.
 
     Returns:
