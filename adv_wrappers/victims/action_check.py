@@ -76,8 +76,8 @@ def play_as_it_says(victim: Any, net: Callable[..., Any], rows: Callable[[int, i
         _compare(victim, net, params, played)
         if not played and hasattr(net, "action_scale") and not _uses_scale(net, obs):
             warnings.warn(
-                f"{type(net).__name__} has action_scale, and its forward does not use it: if its agent squashes and "
-                "scales actions, give what it plays, as in from_module(lambda x: torch.tanh(net(x)) * "
+                f"{_owner(net)} has action_scale, and its forward does not use it: if its agent squashes and scales "
+                f"actions, give what it plays, as in from_module(lambda x: torch.tanh({_mean_of(net, obs)}) * "
                 "net.action_scale + net.action_bias, ..., 'mean')",
                 UserWarning,
                 stacklevel=3,
@@ -136,11 +136,10 @@ def _compare(victim: Any, net: Any, params: Tensor, played: Sequence[Played]) ->
         if always
         else "give a function of what it plays, as in from_module(lambda x: torch.tanh(net(x)[0]), ..., 'mean')"
     )
-    owner = getattr(net, "original_name", type(net).__name__)  # of a program its class
     raise VictimError(
-        f"{owner}.{name} plays {own} where the victim, which reads the output as kind={victim.kind!r}, would play "
-        f"{_shown(mine[row])}: {helps}; if the agent does play what forward returns, from_module(lambda x: net(x), "
-        "...) is taken as it is"
+        f"{_owner(net)}.{name} plays {own} where the victim, which reads the output as kind={victim.kind!r}, would "
+        f"play {_shown(mine[row])}: {helps}; if the agent does play what forward returns, from_module(lambda x: "
+        "net(x), ...) is taken as it is"
     )
 
 
@@ -187,6 +186,15 @@ def _contradicts(victim: Any, params: Tensor, fixed: Sequence[Played]) -> bool:
         if bool((slope.abs() > 1e-2).all()) and torch.allclose(slope * centred, wanted, rtol=1e-3, atol=1e-4):
             return True
     return False
+
+
+def _owner(net: Any) -> str:
+    return str(getattr(net, "original_name", type(net).__name__))  # of a program its class
+
+
+def _mean_of(net: Any, obs: Any) -> str:
+    """The line that takes the mean of what a module returns."""
+    return "net(x)[0]" if isinstance(net(obs), (tuple, list)) else "net(x)"
 
 
 def _shown(action: Tensor) -> str:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from gymnasium import spaces
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from adv_wrappers.core.spaces import CHOICES, to_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of, traced_graph
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.trees import clone
 from adv_wrappers.victims.action_check import draws, flags_of, mixes_rows, play_as_it_says
 from adv_wrappers.victims.distributions import as_distribution, params_of, unscale
@@ -88,7 +89,8 @@ def from_module(
             Discrete and MultiDiscrete observations come as int64, MultiBinary ones as int8, those of a Dict as a
             dictionary, of a Tuple as a tuple.
         kind: what the module returns, as above; None finds it out, and raises where it is ambiguous. Rows in [0, 1]
-            that sum to one are probabilities: their logarithms are the logits, with a warning where a kind was given.
+            that sum to one are probabilities: their logarithms are the logits, with a warning where a kind was given;
+            so are probabilities times a number.
             A module with a method of its own that says what it plays (``get_action``, ``get_action_and_value``,
             ``act``, ``act_inference``, ``select_action``, ``predict``) is compared with it: where the method squashes
             the output by tanh and scales it to the box, as the actors of CleanRL's SAC, the victim does so too.
@@ -102,7 +104,8 @@ def from_module(
         scale: the victim's own unit of every feature ``[*S]``, for ``Linf(eps, scale="victim")``.
         dtype: what the victim computes in, float32 or float64; None takes the widest of the weights and buffers, and
             float32 for narrower ones, which a frozen copy is cast to. A function on arrays gets float64 where the space
-            has it and the function takes it.
+            has it and the function takes it; a module or function on tensors, where it uses the precision before it
+            casts, as one that normalises.
         live: follow the module's weights as they are trained, instead of a frozen copy.
 
     Raises:
@@ -113,6 +116,13 @@ def from_module(
     """
     if not callable(module):
         raise VictimError(f"expected a module or function, got {module!r:.80}{by_method(module)}")
+    if kind is not None:
+        check_choice("kind", kind, (*get_args(OutputKind), "action"), error=VictimError)
+    for name, space in (("observation_space", observation_space), ("action_space", action_space)):
+        if not isinstance(space, spaces.Space):
+            raise VictimError(f"expected a gymnasium space as {name}, such as env.{name}, got {space!r:.80}")
+    if dtype not in (None, torch.float32, torch.float64):
+        raise VictimError(f"a victim computes in float32 or float64, got dtype={dtype!r}: give torch.float64")
     module, value, critic, robust_sarsa = (unwrapped(net) for net in (module, value, critic, robust_sarsa))
     check_forward(module)
     check_action_space(action_space)
@@ -166,10 +176,11 @@ def from_module(
     check_bytes(module, observation_space, rows, initial_state)
     probe = Probe(module, rows, initial_state)
     accepts = probe.input_form()
+    if dtype is None and computes == torch.float32 and probe.takes_float64(observation_space, accepts, device):
+        computes = torch.float64
+        rows = random_rows(observation_space, device, computes)
+        probe = Probe(module, rows, initial_state)
     if accepts.startswith("arrays"):
-        if dtype is None and probe.takes_float64(observation_space):
-            computes = torch.float64
-            rows = random_rows(observation_space, device, computes)
         of_tensors = accepts == "arrays of tensors"
         on_tensors = partial(ArrayFunction, device=device, dtype=computes, takes_tensors=of_tensors)
         module = on_tensors(module, initial_state is not None)
@@ -182,8 +193,9 @@ def from_module(
 
     # what its answers mean
     output = probe.output(kind)
-    probable = said != "action" and kind in (None, "logits", "q")
-    probable = probable and probe.gives_probabilities(output.form, action_space)
+    sought = said != "action" and kind in (None, "logits", "q")
+    total = probe.gives_probabilities(output.form, action_space) if sought else 0.0
+    probable = total == 1 or (total > 0 and kind is not None)
     final = _final_kind(kind, output, probable, action_space)
     victim = ModuleVictim(
         observation_space,
@@ -219,7 +231,7 @@ def from_module(
     victim.writes = output.writes
     victim.unstable = unstable
     if probable:
-        victim.read_probabilities(said)
+        victim.read_probabilities(said, total)
     if isinstance(victim.net, nn.Module) and initial_state is None and isinstance(observation_space, spaces.Box):
         victim.find_graph(victim.net, output.form)
     victim.chooses = said == "action" and final == "logits"
@@ -459,20 +471,22 @@ class ModuleVictim(Victim):
         nets = [_inner(net) for net in (self.net, self.value_net, self.critic, self.robust_sarsa) if net is not None]
         return all(isinstance(net, nn.Module) for net in nets)
 
-    def read_probabilities(self, said: str | None) -> None:
+    def read_probabilities(self, said: str | None, total: float = 1.0) -> None:
         """Take logarithms of what the network returns, which are probabilities.
 
         Args:
             said: the kind that the user gave.
+            total: what they add up to.
 
         Warns:
             UserWarning: where the user said another kind.
         """
         if said is not None:
             no = "Q-values, and attacks on them are weak" if said == "q" else "logits, so their logarithms are taken"
+            rows = "lies in [0, 1] and sums to one" if total == 1 else f"has no negative number and sums to {total:.6g}"
             warnings.warn(
-                f"every row that the module returns lies in [0, 1] and sums to one: these are probabilities, and no "
-                f"{no}. Give the network without its softmax, or the same as 'logits'",
+                f"every row that the module returns {rows}: these are probabilities, and no {no}. Give the "
+                "network without its softmax, or the same as 'logits'",
                 UserWarning,
                 stacklevel=3,
             )

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from adv_wrappers.utils.trees import clone, leaves, map_leaves, tensors
 from adv_wrappers.victims.action_check import own_methods
 from adv_wrappers.victims.distributions import DistributionFamily, as_distribution, params_of
 from adv_wrappers.victims.functions import answers_arrays, is_array, to_arrays
-from adv_wrappers.victims.hidden_state import nearly, unchanged_randomness
+from adv_wrappers.victims.hidden_state import nearly, numbers, seed_all, unchanged_randomness
 from adv_wrappers.victims.victim import RecurrentState, choice_sizes
 
 Net = nn.Module | Callable[..., Any]  # a function may return anything; what it does is checked
@@ -117,17 +118,32 @@ class Probe:
         on_arrays = faults[min(1, len(faults) - 1)]
         raise VictimError(f"the module does not take observations: as tensors {faults[0]}; as numpy arrays {on_arrays}")
 
-    def takes_float64(self, space: spaces.Space[object]) -> bool:
-        """Whether a space has a Box of float64, and a function on arrays takes such observations."""
-        leaves = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
-        if not any(isinstance(leaf, spaces.Box) and leaf.dtype == np.float64 for leaf in leaves):
+    def takes_float64(self, space: spaces.Space[object], accepts: InputForm, device: torch.device) -> bool:
+        """Whether a space has a Box of float64, and such observations are taken; of tensors, and their precision used.
+
+        A network of float32 takes none. One that normalises before it casts what it has to float32 does.
+        """
+        inside = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+        if not any(isinstance(leaf, spaces.Box) and leaf.dtype == np.float64 for leaf in inside):
             return False
-        wide = Probe(self.net, random_rows(space, torch.device("cpu"), torch.float64), self.start)
+        wide = Probe(self.net, random_rows(space, device, torch.float64), self.start)
         try:
-            self.net(*to_arrays(wide.given()))
+            with torch.no_grad(), unchanged_randomness():
+                if accepts.startswith("arrays"):
+                    self.net(*to_arrays(wide.given()))
+                    return True
+                for size in (1.0, 1e3, 1e6):  # what is subtracted may be large, and rounding shows near it alone
+                    obs, *state = wide.given(count=16)
+                    obs = map_leaves(partial(_times, size), obs)
+                    found = []
+                    for given in (obs, map_leaves(_narrow, obs)):
+                        seed_all(0)
+                        found.append(numbers(self.net(given, *state)))
+                    if not all(torch.equal(a.float(), b.float()) for a, b in zip(*found, strict=True)):
+                        return True
         except Exception:  # such as of an inference session for float32
             return False
-        return True
+        return False
 
     def output(self, kind: str | None = None) -> ModuleOutput:
         """What it returns for two random observations.
@@ -192,31 +208,51 @@ class Probe:
             _check_floats(out[1])
             _check_log_std(out, more if self.start is None else more[0])
             return ModuleOutput("pair", None, 2 * width, writes)
-        return ModuleOutput("tensor", None, int(_checked(out).shape[-1]), writes)
+        return ModuleOutput("tensor", None, int(_checked(out, self.net).shape[-1]), writes)
 
-    def gives_probabilities(self, form: Form, space: spaces.Space[object]) -> bool:
-        """Whether all that it returns are probabilities of each choice, and not certain ones.
+    def gives_probabilities(self, form: Form, space: spaces.Space[object]) -> float:
+        """To what the probabilities of each choice add up in all that it returns; 0 where these are none, or certain.
+
+        Probabilities times a number, or with one added to each, are found, too: all rows have the same sum.
 
         Args:
             form: of its output, as :class:`ModuleOutput` says.
             space: the action space.
         """
         sizes = choice_sizes(space)
-        if not sizes or form not in ("tensor", "first"):
-            return False
-        try:
-            with torch.no_grad(), unchanged_randomness():
-                out = self.net(*self.given(400, 8))
-        except Exception:  # of a function that takes no such observations: it has answered for zeros
-            return False
-        out = out[0] if self.start is not None or form == "first" else out
-        if not isinstance(out, Tensor) or out.is_meta or out.dim() != 2 or out.shape[1] != sum(sizes) or max(sizes) < 2:
-            return False
-        # every choice's numbers sum to one, and are not only zeros and ones, which a choice that was made has too
-        slack = max(1e-4, 4 * torch.finfo(out.dtype).eps)
-        sums = torch.stack([part.double().sum(1) for part in torch.split(out, sizes, 1)])
-        whole = bool(((out == 0) | (out == 1)).all())
-        return not whole and bool((out >= 0).all() and ((sums - 1).abs() <= slack).all())
+        if not sizes or max(sizes) < 2 or form not in ("tensor", "first"):
+            return 0.0
+        for size in (1.0, 0.1, 0.01):  # far observations may leave no doubt
+            try:
+                with torch.no_grad(), unchanged_randomness():
+                    obs, *state = self.given(400, 8)
+                    out = self.net(map_leaves(partial(_times, size), obs), *state)
+            except Exception:  # of a function that takes no such observations: it has answered for zeros
+                return 0.0
+            out = out[0] if self.start is not None or form == "first" else out
+            if not isinstance(out, Tensor) or out.is_meta or out.dim() != 2 or out.shape[1] != sum(sizes):
+                return 0.0
+            parts = [part.double() for part in torch.split(out, sizes, 1)]
+            sums = torch.stack([part.sum(1) for part in parts])
+            total, slack = float(sums[0, 0]), max(1e-4, 4 * torch.finfo(out.dtype).eps)
+            if not (bool((out >= 0).all()) and total > 0 and bool(((sums - total).abs() <= slack * total).all())):
+                return 0.0
+            # not only zeros and a number, which a choice that was made has too
+            if any(bool((part.amax(1) < part.sum(1)).any()) for part in parts):
+                if abs(total - 1) <= slack:
+                    return 1.0
+                # what hardly changes may have any sum
+                noise = max(float((sums - total).abs().max()), torch.finfo(out.dtype).eps * total)
+                return total if float((out.double() - out[:1].double()).abs().max()) > 20 * noise else 0.0
+        return 0.0
+
+
+def _times(size: float, leaf: Any) -> Any:
+    return leaf * size if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+
+def _narrow(leaf: Any) -> Any:
+    return leaf.float() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
 
 def _requiring_gradient(obs: object) -> object:
@@ -427,13 +463,13 @@ def other_parts(net: Net, given: tuple[Any, ...], width: int) -> str:
     return f"; it returns {_described(out)}: give lambda x: net(x)[{fits[0]}]" if fits and len(given) == 1 else ""
 
 
-def _checked(out: object) -> Tensor:
+def _checked(out: object, net: object = None) -> Tensor:
     """``out``, if it is a batch of floats of two rows."""
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
         raise VictimError(
             "the module must return [B, K], a (mean, log_std) pair, a Distribution or one of [B, K] with a state, "
             f"got {_described(out)} for a batch of 2: give a function of the part that is meant, such as lambda x: "
-            f"{_part(out)}"
+            f"{_part(out)}{by_method(net)}"
         )
     _check_floats(out)
     return out

@@ -418,6 +418,27 @@ def test_a_normaliser_of_float64_sees_float64(casts, space):
     torch.testing.assert_close(found, module.layer.weight[:1].detach().expand(3, 2).to(found), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("large", [1.0, 1e6])
+def test_what_is_normalised_by_float32_numbers_sees_float64(large):
+    class Normalises(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+            self.register_buffer("mean", torch.full((2,), large))
+
+        def forward(self, x):
+            return self.layer((x - self.mean).float())
+
+    module, wide = Normalises(), spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    x = large + torch.randn(5, 2, dtype=torch.float64)
+    for given in (module, lambda x: module(x)):
+        victim = from_module(given, wide, spaces.Discrete(2), "logits")
+        assert victim.dtype == torch.float64
+        assert torch.equal(victim.params(x).float(), module(x).detach())
+    casts = from_module(lambda x: module.layer(x.float()), wide, spaces.Discrete(2), "logits")
+    assert casts.dtype == torch.float32  # nothing is gained
+
+
 def test_functions_on_arrays_see_the_precision_of_the_space():
     seen = []
 
@@ -482,6 +503,41 @@ def test_probabilities_of_several_choices_and_certain_ones():
     certain = lambda x: nn.functional.one_hot(x[:, :2].argmax(-1), 2).float()  # noqa: E731
     assert from_module(certain, OBS, TWO, "logits").params(x).max() == 1
     assert from_module(lambda x: x[:, :2] * 0, OBS, TWO, "logits").params(x).max() == 0
+
+
+@pytest.mark.parametrize("change", [lambda p: 100 * p, lambda p: p + 1e-3, lambda p: 0.5 * p.half()])
+def test_probabilities_times_a_number(change):
+    own = net(2)
+    with pytest.warns(UserWarning, match="has no negative number and sums to .* so their logarithms"):
+        victim = from_module(lambda x: change(own(x).softmax(-1)), OBS, TWO, "logits")
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(victim.params(x), change(own(x).softmax(-1)).float().log(), check_dtype=False)
+    with pytest.raises(VictimError, match="say what the module returns"):
+        from_module(lambda x: change(own(x).softmax(-1)), OBS, TWO)
+
+
+def test_probabilities_that_leave_no_doubt_far_away():
+    with pytest.warns(UserWarning, match="these are probabilities"):
+        from_module(lambda x: (1000 * x[:, :2]).softmax(-1), OBS, TWO, "logits")
+
+
+def test_a_constant_output_is_none_of_a_softmax():
+    assert from_module(lambda x: x[:, :2] * 0 + 3, OBS, TWO, "q").params(torch.randn(2, 4)).min() == 3
+
+
+@every_case(
+    ("given", "error"),
+    [
+        ({"kind": "logit"}, "kind must be 'q', 'logits', 'mean', 'gaussian', 'distribution' or 'action', got 'logit'"),
+        ({"observation_space": (4,)}, r"expected a gymnasium space as observation_space, .* got \(4,\)"),
+        ({"action_space": 2}, "expected a gymnasium space as action_space, such as env.action_space, got 2"),
+        ({"dtype": "float32"}, "computes in float32 or float64, got dtype='float32'"),
+    ],
+)
+def test_arguments_of_another_kind(given, error):
+    usual = {"module": net(2), "observation_space": OBS, "action_space": TWO, "kind": "logits"}
+    with pytest.raises(VictimError, match=error):
+        from_module(**{**usual, **given})
 
 
 def test_a_function_that_answers_by_chance_is_warned_of():

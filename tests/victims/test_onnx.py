@@ -75,6 +75,11 @@ def test_outputs(tmp_path, differentiable):
     assert adv.from_onnx(path, SEEN, box, "mean", output="value").params(X).shape == (5, 2)
     with pytest.raises(VictimError, match="no output 'logits', the graph has mean, log_std, value"):
         adv.from_onnx(path, SEEN, box, "mean", output="logits")
+    more = spaces.Box(-1, 1, (3,), np.float32)
+    with pytest.raises(
+        VictimError, match=r"needs 3\. Taken was the output mean; .* log_std, value, too: output='log_std'"
+    ):
+        adv.from_onnx(path, SEEN, more, "mean")
 
 
 @pytest.mark.parametrize("batch", [("B",), ()], ids=str)

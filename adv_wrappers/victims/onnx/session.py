@@ -167,7 +167,9 @@ class OnnxNet(nn.Module):
             self.rows = 1
         # an output that is the next state is no answer of the policy
         later = {each.next for each in self.states}
-        self.outputs = [output] if output else [name for name in names if name not in later][:outputs]
+        free = [name for name in names if name not in later]
+        self.outputs = [output] if output else free[:outputs]
+        self.others = [name for name in free if name not in self.outputs]
 
     def extra_repr(self) -> str:
         return f"outputs={self.outputs}, inputs={[each.name for each in (*self.observed, *self.states)]}"

@@ -92,17 +92,25 @@ def from_onnx(
         function, missing = _in_torch(net, start, observation_space, dtype)
         if start is not None and not missing:
             start = OnnxStart(net.states, dtype)
-    victim = from_module(
-        function,
-        observation_space,
-        action_space,
-        kind,
-        initial_state=start,
-        select=select,
-        clip=clip,
-        scale=scale,
-        dtype=dtype,
-    )
+    try:
+        victim = from_module(
+            function,
+            observation_space,
+            action_space,
+            kind,
+            initial_state=start,
+            select=select,
+            clip=clip,
+            scale=scale,
+            dtype=dtype,
+        )
+    except VictimError as error:
+        if output is not None or not net.others:
+            raise
+        taken, others = " and ".join(net.outputs), ", ".join(net.others)
+        raise VictimError(
+            f"{error}. Taken was the output {taken}; the graph has {others}, too: output={net.others[0]!r}"
+        ) from error
     if missing:
         victim.without_gradient = f"ONNX Runtime runs {path}, since {missing}"
     return victim
