@@ -117,6 +117,7 @@ def _threat(
         raise unknown_arguments(f"this id takes {', '.join((*_OWN, *sorted(accepted)))}", others)
     check_choice("place", place, PLACES, error=ThreatError)
     check_choice("newest", newest, (True, False), error=ThreatError)
+    # where the threat acts, and how often
     if newest and place != "stack":
         raise ThreatError(f"newest=True goes with place='stack'; at {place!r} there are new frames only")
     if p == "paper":

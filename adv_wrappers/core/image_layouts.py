@@ -34,6 +34,7 @@ def layout_of(shape: tuple[int, ...], given: str | None = None) -> str:
     """
     if given is not None:
         check_choice("layout", given, LAYOUTS, error=SpaceError)
+        # a layout that is given has to be one of these axes
         if len(given) != len(shape):
             raise SpaceError(f"layout {given} names {len(given)} axes, the observation has {len(shape)}: {shape}")
         if "C" in given and shape[given.index("C")] not in (1, 3):

@@ -128,7 +128,9 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         self._dtype = np.dtype(space.dtype) if box else None
         self._space = space
         self._steps, self._notice = 0, math.inf if is_limited(env) else NOTICED_STEPS
-        self._calls, self._masks, self._choices = 0, mask_method(env), mask_choices(env.action_space)
+        self._calls = 0
+        self._masks = mask_method(env)
+        self._choices = mask_choices(env.action_space)
         _ALIVE.add(self)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:

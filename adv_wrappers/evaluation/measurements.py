@@ -96,6 +96,7 @@ class BlockMonitor:
         self.recorder = recorder
         self.runner = runner
         self.attacked_steps = np.zeros(runner.rows, np.int64)
+        # the layers by what they attack
         found = layers(env)
         self.on_observations = [layer for layer in found if layer.on == "observation"]
         self.on_actions = [layer for layer in found if layer.on == "action"]

@@ -227,6 +227,7 @@ def describe(layers: Layers, prefix: str) -> tuple[Written, Tensors]:
         if isinstance(layer, str):
             written.append(layer)
             continue
+        # the layer's kind with the settings that are not defaults, and its weights under its place
         kind, operation = kind_of(layer), operation_of(layer)
         if kind is None or operation is None:
             raise CardError(f"networks of the layers {', '.join(kinds())} can be written, got {type(layer).__name__}")

@@ -109,6 +109,7 @@ def translated(about: Mapping[str, Any], tensors: Tensors) -> tuple[dict[str, An
         return _victim(told, network, tensors)
     if role == "director":
         return {**told, "network": {"policy": network}}, _renamed(tensors, {"net.": "policy."})
+    # other networks are one or several multi-layer perceptrons
     kept = {k: value for k, value in network.items() if k not in ("kind", "hidden", "activation", "ensemble")}
     if role == "dynamics":
         count = integer("ensemble", network.get("ensemble"), 1, MOST_NETWORKS)

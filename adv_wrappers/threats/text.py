@@ -173,6 +173,7 @@ def _value_text(value: object, text: bool = False) -> str | None:
         return str(value).lower()
     if isinstance(value, (int, float)):
         return _number_text(value)
+    # a tuple of one has a separator too, or it would be read as a number
     if isinstance(value, tuple):
         items = [f"({_value_text(item)})" if isinstance(item, tuple) else _value_text(item) for item in value]
         if not items or None in items:

@@ -123,6 +123,7 @@ def describe_settings(value: Any) -> Any:
         return {str(key): describe_settings(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [describe_settings(part) for part in value]
+    # anything else by where it is defined
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}.{named.__qualname__}"
 

@@ -151,6 +151,7 @@ def _networks_behind(
         nets.value = _behind(rule, parts["value"])
     if any(isinstance(layer, nn.LSTM) for part in parts.values() for layer in part):
         _make_recurrent(nets, rule, parts)
+    # critics see normalised observations as well
     for name in {"critic", "robust_sarsa"} & parts.keys():
         setattr(nets, name, ActionValue(rule, parts[name]))
     critics = [part for name, part in parts.items() if name.startswith("critics.")]

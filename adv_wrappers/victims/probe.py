@@ -441,6 +441,7 @@ def _part(out: Any, line: str = "net(x)") -> str:
         return line if name is None else _part(out[name], f"{line}[{name!r}]")
     if isinstance(out, (tuple, list)) and out:
         return _part(out[0], f"{line}[0]")
+    # three axes may be several things, which probabilities give away
     if isinstance(out, Tensor):
         if out.dim() != 3:
             return line

@@ -481,6 +481,7 @@ class RllibVictim(ModuleVictim):
         box = self.action_space
         if not isinstance(box, spaces.Box):
             return super().native(action)
+        # what RLlib does with an action of the module, in its order
         low, high = self.ends(action)
         steps = self.squash.split(", ")
         if "tanh" in steps or ("tanh of samples" in steps and self.select == "sample"):

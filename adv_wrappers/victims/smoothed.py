@@ -125,6 +125,7 @@ class Smoothed(VictimAround):
                     f"normaliser), got {scale!r} for {self.victim!r}"
                 )
             return self.sigma * self.scale.to(self.device, self.dtype)
+        # one number for every feature
         if isinstance(scale, (Sequence, np.ndarray, Tensor)):
             space = self.observation_space
             each = [number("scale", one, 0, above=True) for one in np.asarray(scale).reshape(-1)]

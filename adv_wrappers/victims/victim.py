@@ -123,6 +123,7 @@ class Victim:
         self.dtype = dtype
         self.ref = ref
         self.scale = scale
+        # what the parameters mean, and how many there are
         self.family: Family = self._make_family() if family is None else family
         self.width = self._make_width() if family is None else family.width
         self._fingerprint: str | None = None

@@ -70,6 +70,7 @@ def shift(images: Tensor, moves: Tensor, border: str) -> Tensor:
     x = images.contiguous()
     result = torch.empty_like(x)
     channels, out = x.shape[-1], result
+    # a pixel moves as one word where it is as long as one
     if channels in _PIXELS and aligned(x, channels):
         x = x.view(_PIXELS[channels])
         out = out.view(_PIXELS[channels])
