@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -285,6 +285,22 @@ class CriticSettings:
         return cls(**how)
 
 
+class SarsaBatch(NamedTuple):
+    """What a critic learns from, a row a step.
+
+    Attributes:
+        x, after: inputs at the state and at its successor ``[M, n + D]``.
+        reward: scaled rewards ``[M]``.
+        ended, over: bool ``[M]``, as in :class:`Transitions`.
+    """
+
+    x: Tensor
+    after: Tensor
+    reward: Tensor
+    ended: Tensor
+    over: Tensor
+
+
 class SarsaLearner:
     """Learns a critic: the network, its optimiser and the loss.
 
@@ -304,27 +320,17 @@ class SarsaLearner:
             self.around[:features] = 0.0
 
     def epoch(
-        self,
-        x: Tensor,
-        reward: Tensor,
-        after: Tensor,
-        ended: Tensor,
-        over: Tensor,
-        count: int,
-        draws: torch.Generator,
-        done: float,
-        part: float,
+        self, batch: SarsaBatch, count: int, draws: torch.Generator, done: float, part: float
     ) -> tuple[float, float]:
         """One pass through a batch; returns the mean TD loss and the mean robustness term.
 
         Args:
-            x, after: inputs at the state and at its successor ``[M, n + D]``.
-            reward: scaled rewards ``[M]``.
-            ended, over: bool ``[M]``, as in :class:`Transitions`.
+            batch: the batch.
             count: the number of minibatches.
             draws: the generator of the minibatches.
             done, part: the fraction of the whole training that lies before this epoch, and the epoch's own fraction.
         """
+        x, after, reward, ended, over = batch
         order = torch.randperm(len(x), generator=draws).to(x.device)
         losses = []
         pieces = order.tensor_split(max(min(count, len(x) // 2), 1))
@@ -491,19 +497,19 @@ class CriticTraining:
             for obs, act in ((taken.obs, taken.act), (taken.next_obs, taken.next_act))
         )
         ended, over = (torch.from_numpy(flags).flatten().to(x.device) for flags in (taken.ended, taken.over))
-        reward = self._tensor(taken.reward / self.returns.std)
+        batch = SarsaBatch(x, after, self._tensor(taken.reward / self.returns.std), ended, over)
         entropy = np.random.SeedSequence((self.how.seed, len(self.folder.record)))
         draws = torch.Generator().manual_seed(int(entropy.generate_state(1)[0]))
         # ten passes, and a line of the record
-        part, found = reward.numel() / whole / EPOCHS, []
+        part, found = len(x) / whole / EPOCHS, []
         for epoch in range(EPOCHS):
             done = before / whole + epoch * part
-            found.append(self.learner.epoch(x, reward, after, ended, over, MINIBATCHES, draws, done, part))
+            found.append(self.learner.epoch(batch, MINIBATCHES, draws, done, part))
         with torch.no_grad():
             q = float(self.learner.net(x).mean()) * self.returns.std
         self._add(
             {
-                "steps": before + reward.numel(),
+                "steps": before + len(x),
                 "loss": found[-1][0],
                 "robustness": found[-1][1],
                 "width": self.learner.width(x),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from adv_wrappers.training.critic import CriticSettings, SarsaLearner
+from adv_wrappers.training.critic import CriticSettings, SarsaBatch, SarsaLearner
 from adv_wrappers.training.networks import tanh_mlp
 from tests.core.helpers import randn
 
@@ -20,7 +20,8 @@ def learner():
 
 def epoch(one, done, part):
     ends = torch.zeros(ROWS, dtype=torch.bool)
-    return one.epoch(randn(ROWS, 3), randn(ROWS), randn(ROWS, 3), ends, ends, 8, torch.Generator(), done, part)
+    batch = SarsaBatch(x=randn(ROWS, 3), after=randn(ROWS, 3), reward=randn(ROWS), ended=ends, over=ends)
+    return one.epoch(batch, 8, torch.Generator(), done, part)
 
 
 @pytest.mark.parametrize("done", [1.0, 1.5])
