@@ -26,6 +26,7 @@ from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
+from adv_wrappers.training.fit import next_multiple
 from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.reading import read_json
 from adv_wrappers.utils.scalar_log import optional_log
@@ -137,7 +138,7 @@ class RobustnessCallback(BaseCallback):
         with unchanged_randomness():
             self._evaluator()  # raises for what cannot be evaluated
         steps = int(self.model.num_timesteps)
-        self._next, self._last = (steps // self.every + 1) * self.every, steps
+        self._next, self._last = next_multiple(steps, self.every), steps
         self.best = self._kept_best() if steps else None
 
     def _on_step(self) -> bool:
@@ -168,7 +169,7 @@ class RobustnessCallback(BaseCallback):
             self.report = play_missing(self._evaluator(), out=self.out, resume=False)
         self.seconds += time.perf_counter() - started
         # the return under the strongest attack decides, and among equals the clean one
-        self._next, self._last = (steps // self.every + 1) * self.every, steps
+        self._next, self._last = next_multiple(steps, self.every), steps
         rows = [_row(steps, row) for row in self.report.threats]
         self.rows += rows
         clean, attacked = rows[0]["return"], min(row["return"] for row in rows[1:] or rows)

@@ -98,6 +98,15 @@ def _load_moments(rms: RunningMeanStd | dict[str, RunningMeanStd], moments: Any)
     rms.count = count
 
 
+def next_multiple(steps: int, every: int) -> int:
+    """The first multiple of ``every`` above ``steps``: when it is next time for something.
+
+    >>> next_multiple(199, 100), next_multiple(200, 100)
+    (200, 300)
+    """
+    return (steps // every + 1) * every
+
+
 P = TypeVar("P")
 R = TypeVar("R")
 SavedModel = tuple[BaseAlgorithm, str, str]
@@ -208,8 +217,7 @@ class Fit(BaseCallback, Generic[P, R]):
         self.since = now
 
     def _schedule(self) -> None:
-        every = self.training.checkpoint_every
-        self.next = (self.num_steps // every + 1) * every
+        self.next = next_multiple(self.num_steps, self.training.checkpoint_every)
 
     def _on_training_start(self) -> None:
         self.since = time.process_time()
