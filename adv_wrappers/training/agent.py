@@ -487,6 +487,8 @@ def make_adversary(
     make_rows: Callable[[], RowsVectorEnv],
     training: Training,
     checkpoint: Path | None,
+    phase: int,
+    ratio: float,
 ) -> AdversaryTrainer | None:
     """The adversary that learns against the live agent; None where none does.
 
@@ -496,6 +498,7 @@ def make_adversary(
         make_rows: makes the adversary's environments.
         training: how the adversary is trained, with all settings of the algorithm.
         checkpoint: as for :func:`make_agent`.
+        phase, ratio: as for :class:`.AdversaryTrainer`.
     """
     if spec.actor is None or spec.within is None:
         return None
@@ -514,7 +517,7 @@ def make_adversary(
     snapshot.update(model)
     deployed = actor.open() if actor.victim is agent.victim else actor
     threat = ThreatModel(actor.on, SnapshotAdversary(actor, snapshot), spec.within, spec.when)
-    return AdversaryTrainer(model, env, snapshot, deployed, threat)
+    return AdversaryTrainer(model, env, snapshot, deployed, threat, phase, ratio)
 
 
 @dataclass(frozen=True)
@@ -745,34 +748,19 @@ def train_agent(
         checkpoint, normalize = folder.checkpoint, observations == "normalized"
         scored_under = None if spec.threat is None or spec.threat.on == "reward" else spec.threat
         model = make_agent(make_rows(), training, parts, checkpoint, rewards, method, normalize)
-        agent = AgentTrainer(model, live_victim(model, select))
-        boxes = None
+        agent = AgentTrainer(model, live_victim(model, select), initial)
         if hardening is not None:
             bounds = BoundedPolicy(model, agent.victim, hardening.within, initial)
             make_robust(model, hardening.method, bounds)
-            boxes = bounds if hardening.method.bounded else None
-            if boxes is not None and scored_under is None and not spec.learns and not bounds.count:
+            agent.bounds = bounds if hardening.method.bounded else None
+            if agent.bounds is not None and scored_under is None and not spec.learns and not bounds.count:
                 scored_under = as_threat("max-diff", within=budget)
-        opponent = make_adversary(agent, spec, make_rows, opposing, checkpoint)
+        opponent = make_adversary(agent, spec, make_rows, opposing, checkpoint, phase, ratio)
         agent.attack(spec.threat, opponent)
         # checkpoints are scored beside the training
         setup = ScoringSetup(played, episodes, training.seed, True, AgentScore(hardening), most)
         scoring = opened.enter_context(Scoring(setup, training.workers))
-        fit = AgentFit(
-            agent,
-            opponent,
-            scored_under,
-            scoring,
-            training,
-            folder,
-            phase=phase,
-            ratio=ratio,
-            select=select,
-            first=initial,
-            progress=progress,
-            bounds=boxes,
-            on_steps=on_steps,
-        )
+        fit = AgentFit(agent, opponent, scored_under, scoring, training, folder, progress=progress, on_steps=on_steps)
         fit.train()
         found, threat = fit.best()
         if hardening is not None:

@@ -17,11 +17,12 @@ All begin at zero with an episode. When the networks change, states go on from w
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.training.algorithms import Training
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.director_networks import director_of
-from adv_wrappers.training.fit import Fit
+from adv_wrappers.training.fit import Fit, next_multiple
 from adv_wrappers.training.folder import TrainingFolder
 from adv_wrappers.training.method import RobustTraining, hardened_before
 from adv_wrappers.training.sb3_conversion import update_normaliser
@@ -142,6 +143,8 @@ class AdversaryTrainer:
         snapshot: the policy that it plays with in the agent's phase.
         actor: the actor as it is deployed, its victim left open.
         threat: the threat that the agent meets in its own phase.
+        phase: the agent's steps between two phases of the adversary.
+        ratio: the adversary's steps for each of the agent's.
     """
 
     model: OnPolicyAlgorithm
@@ -149,6 +152,8 @@ class AdversaryTrainer:
     snapshot: DirectorSnapshot
     actor: Actor
     threat: ThreatModel
+    phase: int
+    ratio: float
 
 
 class AgentTrainer:
@@ -156,11 +161,16 @@ class AgentTrainer:
 
     Args:
         model: the agent's algorithm, made on ``VecNormalize(AgentVecEnv(...))``.
-        victim: the agent as a live victim.
+        victim: the agent as a live victim, which acts as the agent does in evaluations.
+        first: the agent that the training begins with, or None.
+
+    Attributes:
+        bounds: of the agent's policy, where its loss is one over the budget's box.
     """
 
-    def __init__(self, model: BaseAlgorithm, victim: Victim) -> None:
-        self.model, self.victim = model, victim
+    def __init__(self, model: BaseAlgorithm, victim: Victim, first: Victim | None) -> None:
+        self.model, self.victim, self.first = model, victim, first
+        self.bounds: BoundedPolicy | None = None
         self.within: Budget | None = None
         self.layers: list[Layer] = []
 
@@ -307,12 +317,7 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
         adversary: the adversary's side; None where no adversary learns.
         threat: the threat that the agent is evaluated under where no adversary learns, or None.
         scoring, training, folder: as for :class:`.Fit`.
-        phase: the agent's steps between two phases of the adversary.
-        ratio: the adversary's steps for each of the agent's.
-        select: how the agent acts in evaluations.
-        first: the agent that the training begins with, or None.
         progress: called after every checkpoint.
-        bounds: of the agent's policy, where its loss is one over the budget's box.
         on_steps: called between rollouts with the steps that the agent has taken.
     """
 
@@ -327,12 +332,7 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
         training: Training,
         folder: TrainingFolder,
         *,
-        phase: int,
-        ratio: float,
-        select: Literal["mode", "sample"],
-        first: Victim | None,
         progress: AgentProgress | None,
-        bounds: BoundedPolicy | None,
         on_steps: Callable[[int], object] | None,
     ) -> None:
         models = [(agent.model, *AGENT_FILES)]
@@ -342,15 +342,10 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
         self.agent = agent
         self.adversary = adversary
         self.threat = threat
-        self.first = first
-        self.phase = phase
-        self.ratio = ratio
-        self.select = select
-        self.progress = progress
-        self.bounds, self.on_steps = bounds, on_steps
+        self.progress, self.on_steps = progress, on_steps
         # a training that resumes counts on from its record
         self.seconds.update(folder.record[-1]["seconds"] if folder.record else {})
-        self.next_phase = (self.num_steps // phase + 1) * phase
+        self.next_phase = self._phase_after()
         self.told = -1  # steps that on_steps was told of last
         self.found: AgentAndThreat | None = None  # the best so far
 
@@ -361,19 +356,23 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
 
     def begin(self) -> None:
         """Score the agent that the training begins with, as it is without an attack."""
-        if self.first is None or self.began_with:
+        if self.agent.first is None or self.began_with:
             return
 
         def keep(found: AgentReturns) -> None:
             clean = found.returns["clean"]
-            assert clean is not None and self.first is not None
-            self.folder.result["began_with"] = {"ref": self.first.ref, "clean": float(clean.mean())}
+            assert clean is not None and self.agent.first is not None
+            self.folder.result["began_with"] = {"ref": self.agent.first.ref, "clean": float(clean.mean())}
 
-        self.scoring.submit(AgentSnapshot(self.first, is_first=True), keep)
+        self.scoring.submit(AgentSnapshot(self.agent.first, is_first=True), keep)
 
     @property
     def is_due(self) -> bool:
         return super().is_due or self.num_steps >= self.next_phase
+
+    def _phase_after(self) -> float:
+        """The agent's steps at the adversary's next phase."""
+        return math.inf if self.adversary is None else next_multiple(self.num_steps, self.adversary.phase)
 
     def _on_rollout_start(self) -> None:
         super()._on_rollout_start()
@@ -384,7 +383,7 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
 
     def pause(self, checkpoint: bool) -> None:
         if checkpoint or self.num_steps >= self.next_phase:
-            self.next_phase = (self.num_steps // self.phase + 1) * self.phase
+            self.next_phase = self._phase_after()
             self.train_adversary()
             self.count_seconds("adversary")
 
@@ -393,7 +392,7 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
         if self.adversary is None:
             return
         model = self.adversary.model
-        missing = round(self.ratio * self.num_steps) - int(model.num_timesteps)
+        missing = round(self.adversary.ratio * self.num_steps) - int(model.num_timesteps)
         if missing > 0:
             model.learn(missing, reset_num_timesteps=False, tb_log_name="adversary")
             model.set_logger(model.logger)  # or every phase would open another
@@ -410,8 +409,10 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
         row["adversary_steps"] = 0 if self.adversary is None else int(self.adversary.model.num_timesteps)
         row["seconds"] = {side: round(self.seconds[side], 1) for side in ("agent", "adversary")}
         row["late"] = 2 * self.num_steps >= self.training.steps  # the adversary has had half of its training
-        worst = self.bounds.within if self.bounds is not None and self.bounds.count else None
-        return AgentSnapshot(from_sb3(self.model, select=self.select), self.current_threat(), worst)
+        bounds = self.agent.bounds
+        worst = bounds.within if bounds is not None and bounds.count else None
+        agent = from_sb3(self.model, select=self.agent.victim.select)
+        return AgentSnapshot(agent, self.current_threat(), worst)
 
     def add_score(self, row: Info, found: AgentReturns) -> dict[str, float]:
         for name, returns in found.returns.items():
@@ -436,7 +437,7 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
             return
         # the agent's card says how it was trained, and what was tried on it before
         about, threat = self.folder.about, snapshot.threat
-        tried = [] if self.first is None else [one.by for one in hardened_before(self.first.card)]
+        tried = [] if self.agent.first is None else [one.by for one in hardened_before(self.agent.first.card)]
         known = {**about, "tried": tried, "began_with": self.began_with, "checkpoints": [*self.folder.record, row]}
         environment = about["environment"]["id"], about["environment"]["kwargs"]
         save_card(part, snapshot.agent, environment=environment, training=known)
