@@ -67,6 +67,12 @@ def radius(eps: float, scale: Scale, shape: tuple[int, ...], dtype: DType, devic
 
 
 @functools.lru_cache(maxsize=256)
+def interval(eps: float, scale: Scale, shape: tuple[int, ...], dtype: DType, device: Place) -> tuple[Any, Any]:
+    """One half and twice the :func:`radius`: ``(u - half) * twice`` lies in ``[-radius, radius)`` for u in [0, 1)."""
+    return radius(0.5, None, (), dtype, device), radius(2 * eps, scale, shape, dtype, device)
+
+
+@functools.lru_cache(maxsize=256)
 def distance(eps: float, scale: Scale, whole: bool, shape: tuple[int, ...], dtype: DType, device: Place) -> Any:
     """``eps * scale`` rounded down to a dtype, or to whole levels: ``[]``, or ``shape`` for a scale of every feature.
 

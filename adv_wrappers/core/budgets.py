@@ -29,6 +29,7 @@ from adv_wrappers.core.arrays import (
     clamp,
     distance,
     flat_rows,
+    interval,
     largest,
     library,
     radius,
@@ -547,11 +548,10 @@ class Linf(Budget):
     def draw_around(self, x: Tensor, draws: Draws, grid: bool = False) -> Tensor:
         u = draws.uniform()
         if not grid:
-            one = radius(1.0, None, (), x.dtype, getattr(x, "device", None))
-            reach = radius(self.eps, self.scale, x.shape[1:], x.dtype, getattr(x, "device", None))
+            half, side = interval(self.eps, self.scale, x.shape[1:], x.dtype, getattr(x, "device", None))
             if not isinstance(u, Tensor):  # numpy takes three times as long for one element in its own place
-                return (u + u - one) * reach + x
-            u.add_(u).sub_(one).mul_(reach)
+                return (u - half) * side + x
+            u.sub_(half).mul_(side)
         else:
             # on the grid every level within reach is as likely as any other
             whole = distance(self.eps, self.scale, True, x.shape[1:], x.dtype, getattr(x, "device", None))

@@ -552,7 +552,8 @@ class Engine:
         self.true, self.attacked = value, attacked
         if attacked is False:
             return value
-        applied, on_host, rows = self.applied, self.on_host, None
+        applied, rows = self.applied, None
+        on_host = self.state.clock.device is None
         if attacked is not True and on_host:
             rows = np.flatnonzero(attacked)
             if len(rows) == 0:

@@ -558,7 +558,7 @@ def _single(like: Any, value: Batch) -> Any:
         return np.asarray(value)
     if isinstance(value, np.generic) and value.dtype.kind == "f" and isinstance(like, (int, np.integer, np.bool_)):
         return value  # an integer that stood for a float
-    if hasattr(like, "__array_namespace__") and not isinstance(like, np.generic):  # an array of JAX
+    if not isinstance(like, (int, np.generic)) and hasattr(like, "__array_namespace__"):  # an array of JAX
         return like.__array_namespace__().asarray(value)
     return type(like)(value)
 

@@ -293,10 +293,11 @@ class Layer:
     def _mask(self, info: Info) -> Any:
         """The action mask of one row, or of all, as one array: that of the info, else what the environments say."""
         name = mask_name(info, self._choices)
-        if name not in (None, MASK):
-            return as_mask(info[name], self._choices, name)
-        mask = self._masks() if self._masks is not None and name is None else info.get(MASK)
-        return side_by_side_mask(mask, self._choices)
+        if name is None:
+            return None if self._masks is None else side_by_side_mask(self._masks(), self._choices)
+        if name == MASK:
+            return side_by_side_mask(info[MASK], self._choices)
+        return as_mask(info[name], self._choices, name)
 
     def _wrap(self, env: Any) -> Wrapped:
         """Be the wrapper of an environment, which is checked.
