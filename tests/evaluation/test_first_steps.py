@@ -172,7 +172,9 @@ def test_environments_that_differ_from_each_other() -> None:
     assert "step 1 has another reward" in sentence and "__init__" in sentence
 
 
-def test_what_only_happens_late() -> None:
+def test_what_only_happens_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_steps, "MORE_SECONDS", 60)
+
     class Late(Well):
         def step(self, action: Any) -> Any:
             obs, _, *_ = super().step(action)
