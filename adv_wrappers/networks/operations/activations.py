@@ -149,6 +149,7 @@ class ReLU(Bent):
 
     layers = (nn.ReLU,)
     kind = "relu"
+    onnx = "Relu"
     calls = (functional.relu, torch.relu, "relu")
 
     @classmethod
@@ -168,6 +169,7 @@ class LeakyReLU(Bent):
 
     layers = (nn.LeakyReLU,)
     kind = "leaky_relu"
+    onnx = "LeakyRelu"
     defaults: ClassVar = {"negative_slope": 0.01}
     calls = (functional.leaky_relu,)
 
@@ -199,6 +201,7 @@ class ELU(FromOutput, LayerOperation):
 
     layers = (nn.ELU,)
     kind = "elu"
+    onnx = "Elu"
     defaults: ClassVar = {"alpha": 1.0}
     calls = (functional.elu,)
 
@@ -230,6 +233,7 @@ class Softplus(FromInput, LayerOperation):
 
     layers = (nn.Softplus,)
     kind = "softplus"
+    onnx = "Softplus"
     defaults: ClassVar = {"beta": 1.0, "threshold": 20.0}
     calls = (functional.softplus,)
 

@@ -93,6 +93,7 @@ class GELU(EvenGated):
 
     layers = (nn.GELU,)
     kind = "gelu"
+    onnx = "Gelu"
     defaults: ClassVar = {"approximate": "none"}
     calls = (functional.gelu,)
 

@@ -1,8 +1,8 @@
 """What networks compute, one class for each operation.
 
-An :class:`Operation` has all that is asked of it: what it computes, how it is called in a traced graph, its gradient
-with respect to its input, the box of its outputs, its linear relaxation, its rounding errors, and its written form in a
-card. Everything else in ``networks`` and ``bounds`` asks operations and knows none by name.
+An :class:`Operation` has all that is asked of it: what it computes, how it is called in a traced graph and in a file of
+ONNX, its gradient with respect to its input, the box of its outputs, its linear relaxation, its rounding errors, and
+its written form in a card. Everything else in ``networks`` and ``bounds`` asks operations and knows none by name.
 
 A layer of torch has an operation beside it, a :class:`LayerOperation`; a layer of this library is its own operation;
 and what a ``forward`` does with values beside applying layers is an operation without a layer. :mod:`.lookup` finds
@@ -61,6 +61,8 @@ class Operation:
         layers: the types of the layers that it is the operation of; none where it is a layer itself.
         calls: the functions, and the names of methods, by which a ``forward`` applies it to its first argument.
         weighted_calls: the same for functions that take weights, with the names of their arguments.
+        onnx: the ONNX operator whose only attribute, if any, is the argument of its layer; None where there is none, or
+            where the two differ in more than their names (``victims/onnx/operations.py`` has those).
         frees_output: whether its output is memory that nothing else reads, :meth:`backward` neither.
         copies_gradient: whether what :meth:`backward` returns is new memory, and what it takes stays as it is.
         several: whether it takes any number of values, and then :meth:`run` and :meth:`backward` tuples.
@@ -74,6 +76,7 @@ class Operation:
     layers: ClassVar[tuple[type[nn.Module], ...]] = ()
     calls: ClassVar[tuple[object, ...]] = ()
     weighted_calls: ClassVar[Mapping[object, tuple[str, ...]]] = {}
+    onnx: ClassVar[str | None] = None
     frees_output: ClassVar[bool] = False
     copies_gradient: ClassVar[bool] = False
     several: ClassVar[bool] = False

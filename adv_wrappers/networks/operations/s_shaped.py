@@ -29,6 +29,7 @@ class Tanh(Relaxed, FromOutput, LayerOperation):
 
     layers = (nn.Tanh,)
     kind = "tanh"
+    onnx = "Tanh"
     calls = (functional.tanh, torch.tanh, "tanh")
 
     def run(self, x: Tensor, memory: Memory) -> Tensor:
@@ -60,6 +61,7 @@ class Sigmoid(Relaxed, FromOutput, LayerOperation):
 
     layers = (nn.Sigmoid,)
     kind = "sigmoid"
+    onnx = "Sigmoid"
     calls = (functional.sigmoid, torch.sigmoid, "sigmoid")
 
     def activated(self, x: Tensor, in_place: bool) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.utils.trees import leaves
 from adv_wrappers.victims.onnx.node_converter import UNIT, Builder, Call, GraphValue, UnknownOperation, nearly, taken
-from adv_wrappers.victims.onnx.operations import OPERATIONS
+from adv_wrappers.victims.onnx.operations import known_operations
 from adv_wrappers.victims.onnx.session import FIRST, WHOLE, OnnxNet, open_session
 
 
@@ -135,7 +135,7 @@ def torch_graph(net: OnnxNet, obs: Any, state: Any, dtype: torch.dtype, choices:
 
     # node by node as calls of torch, each compared with the known values
     opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
-    builder = Builder(known, dtype, opset, OPERATIONS)
+    builder = Builder(known, dtype, opset, known_operations())
     for port, feed in zip(ports.values(), feeds, strict=True):
         builder.examples[port.name] = taken(torch.from_numpy(feed).to(dtype), port)
         builder.values[port.name] = GraphValue(port.name)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from adv_wrappers.networks.operations.lookup import OPERATIONS as OF_LAYERS
 from adv_wrappers.networks.policy_layers import Clip, Normalize
 from adv_wrappers.victims.onnx.node_converter import (
     UNIT,
@@ -355,9 +356,7 @@ def _recurrent(b: Builder, op: Operator) -> list[GraphValue]:
 
 _ALIKE: dict[Callable[..., GraphValue], dict[str, Callable[..., Any]]] = {
     _layer: {
-        "Relu": nn.ReLU, "Tanh": nn.Tanh, "Sigmoid": nn.Sigmoid, "Softplus": nn.Softplus, "HardSwish": nn.Hardswish,
-        "Mish": nn.Mish, "Softsign": nn.Softsign, "Elu": nn.ELU, "LeakyRelu": nn.LeakyReLU, "Celu": nn.CELU,
-        "Gelu": nn.GELU,
+        "HardSwish": nn.Hardswish, "Mish": nn.Mish, "Softsign": nn.Softsign, "Celu": nn.CELU,
     },
     _function: {
         "Exp": torch.exp, "Log": torch.log, "Sqrt": torch.sqrt, "Abs": torch.abs, "Neg": operator.neg,
@@ -386,3 +385,9 @@ OPERATIONS: dict[str, Calls] = {
     "Conv": _conv, "MaxPool": _pool, "AveragePool": _pool, "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm, "LSTM": _recurrent, "GRU": _recurrent,
 }  # fmt: skip
+
+
+def known_operations() -> dict[str, Calls]:
+    """All of them by name, those of layers whose operation names one (:attr:`.Operation.onnx`) among them."""
+    layers = {one.onnx: layer for layer, one in OF_LAYERS.items() if one.onnx is not None}
+    return OPERATIONS | {name: partial(_layer, layer) for name, layer in layers.items()}
