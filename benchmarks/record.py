@@ -12,7 +12,7 @@ section, relative to values above 1, and everything else exactly. ``tests/test_r
 
 Recording goes through public names, through commands, and through ``tests/rigs.py`` and ``tests/laws/checks.py``. The
 few names that have no public place are in ``recording/values.py``: when a module moves, its line there follows.
-What may differ is in ``tests/recorded/exceptions.json``, ``{"section: key": "reason"}``.
+What was written anew since the first recording, and why, is in ``tests/recorded/CHANGES.md``.
 """
 
 from __future__ import annotations
@@ -173,20 +173,12 @@ def other_releases() -> list[str]:
     return [f"{name} {was}, here {here.get(name)}" for name, was in stored("releases").items() if here.get(name) != was]
 
 
-def exceptions() -> dict[str, str]:
-    """Differences that are allowed, and why."""
-    return json.loads((FOLDER / "exceptions.json").read_text(encoding="utf-8"))
-
-
 def changed(section: str, key: str, was: Value, now: Value) -> list[str]:
-    """A line for every difference of a key's value that no exception allows."""
-    name = f"{section}: {key}"
-    if any(fnmatch.fnmatchcase(name, pattern) for pattern in exceptions()):
-        return []
+    """A line for every difference of a key's value."""
     if now == MISSING:
         return []
     found = differences(was, now, SECTIONS[section].tolerance)
-    return [f"{name}{place}\n    was {short(a)}\n    is  {short(b)}" for place, a, b in found]
+    return [f"{section}: {key}{place}\n    was {short(a)}\n    is  {short(b)}" for place, a, b in found]
 
 
 def compared(section: str, keys: Sequence[str]) -> list[str]:
