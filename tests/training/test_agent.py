@@ -6,7 +6,6 @@ import functools
 import inspect
 import json
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -42,6 +41,7 @@ from adv_wrappers.training.sb3_conversion import live_victim, update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 from tests import rigs  # noqa: F401 - registers tests/Frames-v0
 from tests.every_case import every_case
+from tests.training.toys import Stopped, stop_at
 
 SMALL: dict[str, Any] = {
     "num_envs": 4, "phase": 128, "checks": 2, "episodes": 2,
@@ -395,21 +395,6 @@ def test_a_live_victim_follows_a_moving_normaliser():
     assert all(a is b or torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
-class _Killed(Exception):
-    pass
-
-
-@dataclass
-class _Kill:
-    """A progress that ends the training at a checkpoint, as a kill would."""
-
-    at: int
-
-    def __call__(self, steps, clean, attacked):
-        if steps >= self.at:
-            raise _Killed
-
-
 def test_an_agent_learns_against_an_adversary_of_a_folder(tmp_path):
     quick = {"num_envs": 4, "checks": 1, "episodes": 1, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
     train_adversary("sa-rl", "CartPole-v1", "zoo:cartpole-ppo", 0.1, 64, out=tmp_path / "adversary", **quick)
@@ -535,8 +520,8 @@ def test_a_recurrent_training_goes_on_and_its_card_is_the_agent(tmp_path):
     short = {**SMALL, "num_envs": 2, "phase": 16, "env_kwargs": {"max_episode_steps": 10}, "out": tmp_path}
     short |= {"settings": few, "adversary_settings": few}
     arguments = ("CartPole-v1", "pa-ad", 0.05, 48, "recurrent-ppo")
-    with pytest.raises(_Killed):
-        train_agent(*arguments, progress=_Kill(24), **short)
+    with pytest.raises(Stopped):
+        train_agent(*arguments, progress=stop_at(24), **short)
     first = json.loads((tmp_path / "state.json").read_text())["record"]
     hardened = train_agent(*arguments, **short)
     assert [*hardened.record][:1] == first and hardened.record[-1]["adversary_steps"] >= 48

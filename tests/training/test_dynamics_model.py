@@ -17,6 +17,7 @@ from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.training.dynamics_model import _errors, train_dynamics
 from adv_wrappers.training.trajectories import Trajectories, collect, recorded_trajectories
 from tests.every_case import every_case
+from tests.training.toys import Stopped
 
 A = np.array([[1.0, 0.2], [-0.1, 0.95]])
 B = np.array([[0.1], [0.4]])
@@ -116,10 +117,6 @@ def test_the_same_seed_learns_the_same_and_draws_nothing_else(tmp_path):
     assert not torch.equal(first.step(obs, act), other.step(obs, act))
     train_dynamics(actor(), Linear, 100, **settings)
     assert torch.equal(torch.random.get_rng_state(), before)
-
-
-class Stopped(Exception):
-    pass
 
 
 @pytest.mark.parametrize("where", [("random", 1), ("training", 1)])

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training.agent import train_agent
+from tests.training.toys import Stopped, stop_at
 
 SMALL = {"eps": 0.05, "steps": 128, "num_envs": 4, "phase": 32, "checks": 4, "episodes": 2}
 ROLLOUTS = {"n_steps": 8, "n_epochs": 1}
@@ -24,22 +25,14 @@ TRAININGS: dict[str, dict[str, Any]] = {
 }
 
 
-class Killed(Exception):
-    """What ends a training from outside."""
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("td3", "wocar"))) for name in TRAININGS]
 )
 def test_a_training_that_was_killed_goes_on(name, tmp_path):
     given = {"env": "CartPole-v1", "adversary": None, "out": tmp_path, **SMALL, **TRAININGS[name]}
 
-    def kill(steps, *_):
-        if steps >= 64:
-            raise Killed
-
-    with pytest.raises(Killed):
-        train_agent(**given, progress=kill)
+    with pytest.raises(Stopped):
+        train_agent(**given, progress=stop_at(64))
     before = json.loads((tmp_path / "state.json").read_text())["record"]
     assert [row["steps"] for row in before] == [32, 64]
     if given.get("robust") == "wocar":
@@ -57,5 +50,5 @@ def test_a_training_that_was_killed_goes_on(name, tmp_path):
     kept = {path.name for path in tmp_path.glob("checkpoint-*")}
     assert kept == {"checkpoint-128", f"checkpoint-{hardened.record[hardened.best]['steps']}"}
 
-    done = train_agent(**given, progress=kill)  # nothing left to do
+    done = train_agent(**given, progress=stop_at(64))  # nothing left to do
     assert done.record == hardened.record and done.victim.fingerprint() == hardened.victim.fingerprint()

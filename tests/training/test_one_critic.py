@@ -27,7 +27,7 @@ from adv_wrappers.training.folder import described_victim
 from adv_wrappers.victims.saved_networks import Critic
 from tests.core.helpers import actor, chooser, linear, mlp, randn
 from tests.every_case import every_case
-from tests.training.toys import ACTED, SEEN, Toy, Unplayed, one_critic, toy_victim
+from tests.training.toys import ACTED, SEEN, Stopped, Toy, Unplayed, one_critic, toy_victim
 
 # its environments and agents are functions, which folders cannot tell apart
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a function:RuntimeWarning")
@@ -272,10 +272,6 @@ def test_a_critic_of_other_shapes(folder):
 
 
 # going on
-
-
-class Stopped(Exception):
-    """What ends a training from outside."""
 
 
 def test_an_interrupted_training_goes_on(tmp_path, monkeypatch):

@@ -38,6 +38,20 @@ class Toy(gym.Env):
         return self._see(), reward, self.ends, not self.ends and self.t % 2 == 0, {}
 
 
+class Stopped(Exception):
+    """What ends a training from outside."""
+
+
+def stop_at(least):
+    """A progress that ends a training at its first checkpoint after so many steps, as a kill would."""
+
+    def stop(steps, *_):
+        if steps >= least:
+            raise Stopped
+
+    return stop
+
+
 def one_critic(*given, **how):
     """A critic by one setting, which is not attacked with."""
     return train_critic(*given, settings=[{}], **how)

@@ -15,8 +15,10 @@ import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, CardError, SnapshotError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.searches.fewest_perturbations import fewest_perturbations
 from adv_wrappers.training.resilience import measurement as measurement_module
+from tests import rigs  # noqa: F401 - registers tests/Short-v0
 from tests.evaluation.agents import balancing, short
 from tests.every_case import every_case
+from tests.training.toys import Stopped
 
 pytest.importorskip("stable_baselines3")
 
@@ -135,17 +137,13 @@ def test_more_steps_go_on_and_are_tested_again(tmp_path: Any) -> None:
     assert min(first.seconds, more.seconds) > 0
 
 
-class Interrupted(Exception):
-    """Somebody stops the process."""
-
-
 @pytest.mark.parametrize("at", [("training", 64), pytest.param(("test", 5), marks=pytest.mark.slow)])
 def test_an_interrupted_measurement_goes_on(tmp_path: Any, at: tuple[str, int]) -> None:
     def interrupt(*seen: Any) -> None:
         if seen[:2] == at:
-            raise Interrupted
+            raise Stopped
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(Stopped):
         resilience(DQN, SHORT, out=tmp_path, progress=interrupt, **QUICK)
     stored = json.loads((tmp_path / "state.json").read_text())["result"]
     assert len(stored["clean_returns"]) == 5 and ("asked" in stored) == (at[0] == "test")
