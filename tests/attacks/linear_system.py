@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -23,6 +24,25 @@ class LinearSystem:
 
     def predict(self, obs, act):
         return obs @ A.T + act @ B.T, obs.new_zeros(obs.shape[:-1])
+
+
+class Cart(gym.Env):
+    """The linear system as an environment."""
+
+    observation_space = spaces.Box(-LARGE, LARGE, (2,), np.float64)
+    action_space = spaces.Box(-LARGE, LARGE, (1,), np.float64)
+
+    def __init__(self, steps=12, reward=lambda state: state[0]):
+        self.steps, self.reward = steps, reward
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state, self.t = self.np_random.normal(size=2), 0
+        return self.state.copy(), {}
+
+    def step(self, action):
+        self.state, self.t = A.numpy() @ self.state + B.numpy() @ np.asarray(action, np.float64), self.t + 1
+        return self.state.copy(), float(self.reward(self.state)), False, self.t == self.steps, {}
 
 
 def agent(limit=LARGE):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -18,8 +18,7 @@ from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, Victi
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
 from tests.attacks.linear_system import (
     LARGE,
-    A,
-    B,
+    Cart,
     LinearSystem,
     agent,
     context_of,
@@ -184,19 +183,6 @@ def test_steps_that_are_not_attacked_have_no_perturbation():
 
 @pytest.mark.slow
 def test_planning_beats_noise_on_a_system_that_it_knows():
-    class Cart(gym.Env):
-        observation_space = spaces.Box(-LARGE, LARGE, (2,), np.float64)
-        action_space = spaces.Box(-LARGE, LARGE, (1,), np.float64)
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            self.state, self.t = self.np_random.normal(size=2), 0
-            return self.state, {}
-
-        def step(self, action):
-            self.state, self.t = A.numpy() @ self.state + B.numpy() @ action, self.t + 1
-            return self.state, float(((self.state - [2.0, -1.0]) ** 2).sum()), False, self.t == 30, {}
-
     victim = agent()
     threats = [
         adv.ThreatModel("observation", adv.Noise("sign"), adv.Linf(0.5)),
@@ -206,7 +192,8 @@ def test_planning_beats_noise_on_a_system_that_it_knows():
             "action", adv.ActionModelBased(victim, LinearSystem(), "0=2&1=-1", 10, iterations=30), adv.Linf(0.5)
         ),
     ]
-    report = adv.evaluate(victim, Cart, threats, episodes=4)
+    cart = functools.partial(Cart, steps=30, reward=lambda state: ((state - [2.0, -1.0]) ** 2).sum())
+    report = adv.evaluate(victim, cart, threats, episodes=4)
     clean, noise, plan, action_noise, action_plan = (row["mean_return"] for row in report.threats)
     assert plan < 0.8 * min(clean, noise) and action_plan < 0.8 * min(clean, action_noise)
 

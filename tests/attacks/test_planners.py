@@ -8,7 +8,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
@@ -17,7 +16,7 @@ from adv_wrappers.attacks.targets import Reach
 from adv_wrappers.environments.dmc import DmcVectorEnv, dmc
 from adv_wrappers.errors import SnapshotError, ValueRangeError
 from adv_wrappers.wrappers.perturb_observation import VectorPerturbObservation
-from tests.attacks.linear_system import GAIN, LARGE, A, B, LinearSystem, agent, context_of, least_losses, problem
+from tests.attacks.linear_system import GAIN, Cart, LinearSystem, agent, context_of, least_losses, problem
 from tests.attacks.test_model_based import planned
 from tests.every_case import every_case
 
@@ -46,22 +45,6 @@ def test_sampling_comes_near_descent():
     again = cem(found, zero, 12, 128, context_of(found.value, budget))
     torch.testing.assert_close(again, plan)  # draws are a function of seed and step
     assert bool((cem(found, plan[None], 1, 2, context_of(found.value, budget, t=1)) == plan).any())
-
-
-class Cart(gym.Env):
-    """The linear system of these tests, for 12 steps."""
-
-    observation_space = spaces.Box(-LARGE, LARGE, (2,), np.float64)
-    action_space = spaces.Box(-LARGE, LARGE, (1,), np.float64)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.state, self.t = self.np_random.normal(size=2), 0
-        return self.state.copy(), {}
-
-    def step(self, action):
-        self.state, self.t = A.numpy() @ self.state + B.numpy() @ np.asarray(action, np.float64), self.t + 1
-        return self.state.copy(), float(self.state[0]), False, self.t == 12, {}
 
 
 def run(dynamics, rows=None):

@@ -155,3 +155,9 @@ def points_of(low: Tensor, high: Tensor, count: int, seed: int = 0) -> Tensor:
     share = torch.rand(count, *low.shape, dtype=low.dtype, generator=torch.Generator().manual_seed(seed))
     share[: count // 2] = share[: count // 2].round()
     return torch.minimum(torch.maximum(low + share * (high - low), low), high)
+
+
+def bounds_of_squares(layer: nn.Module, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """A rule of one's own, for a layer that squares what it takes."""
+    most = torch.maximum(low.square(), high.square())
+    return torch.where((low < 0) & (high > 0), 0.0, torch.minimum(low.square(), high.square())), most

@@ -18,7 +18,7 @@ from adv_wrappers.networks.operations.arithmetic import Join, ProductStep
 from adv_wrappers.networks.operations.gelu_silu import Even
 from adv_wrappers.networks.operations.layer_norm import Standardized
 from adv_wrappers.networks.operations.pooling import MaxPool
-from tests.bounds.networks import NETS, TD3Actor, boxes_of, net_of, points_of
+from tests.bounds.networks import NETS, TD3Actor, bounds_of_squares, boxes_of, net_of, points_of
 from tests.core.helpers import randn
 from tests.networks.test_input_gradient import WIDTH, random_graph
 
@@ -304,10 +304,7 @@ def test_a_rule_of_ones_own_in_a_graph():
     with pytest.raises(VictimError, match="known"):  # x.square() is no layer
         interval(net, low, high)
 
-    @rule(Square)
-    def square(layer, low, high):
-        most = torch.maximum(low.square(), high.square())
-        return torch.where((low < 0) & (high > 0), 0.0, torch.minimum(low.square(), high.square())), most
+    rule(Square)(bounds_of_squares)
 
     values = net(points_of(low, high, 100).flatten(0, 1)).view(100, 20, 3)
     for least, most in (interval(net, low, high), crown(net, low, high)):

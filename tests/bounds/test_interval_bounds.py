@@ -13,6 +13,7 @@ from adv_wrappers.bounds import crown, interval, known, monotone, rule
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.operations.operation import Operation, register
 from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize
+from tests.bounds.networks import bounds_of_squares
 from tests.core.helpers import linear, randn
 
 ROUNDING = 1e-10  # bounds are not rounded outwards
@@ -229,10 +230,7 @@ def test_rules_of_ones_own():
         def forward(self, x):
             return x**3
 
-    @rule(Square)
-    def square(layer, low, high):
-        most = torch.maximum(low.square(), high.square())
-        return torch.where((low < 0) & (high > 0), 0.0, torch.minimum(low.square(), high.square())), most
+    rule(Square)(bounds_of_squares)
 
     monotone(Cube)
     low, high = interval(nn.Sequential(Cube(), Square()), torch.tensor([[-1.0]]), torch.tensor([[2.0]]))

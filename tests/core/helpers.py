@@ -1,9 +1,10 @@
-"""Contexts made by hand, and small victims whose answers are known."""
+"""Contexts made by hand, small victims whose answers are known, and environments of which little is asked."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -67,3 +68,25 @@ def chooser(net: nn.Module, kind: str = "logits", size: int = 4, actions: int = 
 def actor(net: nn.Module, kind: str = "mean", size: int = 4, actions: int = 3, **more: Any) -> Victim:
     """A victim with continuous actions around a network."""
     return from_module(net, box(size), spaces.Box(-1, 1, (actions,), np.float64), kind, **more)
+
+
+class OnlySpaces(gym.Env[Any, Any]):
+    """Spaces, and nothing to play."""
+
+    def __init__(self, seen: spaces.Space[Any], acted: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = seen, acted
+
+
+class Grey(OnlySpaces):
+    """A picture of one grey level, again and again."""
+
+    def __init__(self, level: int, shape: tuple[int, ...]) -> None:
+        super().__init__(spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(2))
+        self.picture = np.full(shape, level, np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.picture.copy(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.picture.copy(), 0.0, False, False, {}

@@ -17,6 +17,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import text_of
+from tests.core.helpers import Grey
 from tests.every_case import every_case
 from tests.laws import checks
 from tests.rigs import RIGS
@@ -126,23 +127,11 @@ def test_rows_of_a_vector_are_coupled_within_their_own_episodes(mode: str) -> No
 
 
 def test_whole_grey_levels() -> None:
-    space = gym.spaces.Box(0, 255, (6, 6), np.uint8)
-
-    class Grey(gym.Env[Any, Any]):
-        observation_space, action_space = space, gym.spaces.Discrete(2)
-
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            super().reset(seed=seed)
-            return np.full((6, 6), 100, np.uint8), {}
-
-        def step(self, action: Any) -> Any:
-            return np.full((6, 6), 100, np.uint8), 0.0, False, False, {}
-
-    env = adv.wrap(Grey(), "noise:eps=20,change=3.5")
+    env = adv.wrap(Grey(100, (6, 6)), "noise:eps=20,change=3.5")
     seen = np.stack([env.reset(seed=0)[0], *(env.step(0)[0] for _ in range(20))]).astype(int)
     assert np.abs(seen - 100).max() <= 20 and np.abs(np.diff(seen, axis=0)).max() == 3 and seen.std() > 0
     with pytest.raises(BudgetError, match="grey level"):
-        adv.wrap(Grey(), "noise:eps=20,change=0.5")
+        adv.wrap(Grey(100, (6, 6)), "noise:eps=20,change=0.5")
 
 
 def test_actions_are_coupled_too() -> None:

@@ -18,6 +18,7 @@ from adv_wrappers.environments.replay import ReplayRecorder, record_for_replay, 
 from adv_wrappers.environments.snapshot import Snapshot, StateFingerprints, check_repeats, difference, random_states
 from adv_wrappers.errors import SnapshotError
 from tests.box2d import needs_box2d
+from tests.episodes import play
 from tests.every_case import every_case
 
 REPLAYED = "its states are reached by replaying its episode"
@@ -75,17 +76,6 @@ def wrapped(env):
     env = adv.PerturbAction(RecordEpisodeStatistics(env), "action-flip:p=0.3")
     env = adv.PerturbObservation(NormalizeObservation(env), "noise:eps=0.01", when="bernoulli(0.5)&atmost(20)")
     return FrameStackObservation(gym.wrappers.TimeLimit(env, 60), 2)
-
-
-def play(env, actions):
-    answers = []
-    for action in actions:
-        obs, reward, terminated, truncated, info = env.step(action)
-        info = {key: value for key, value in info.items() if key != "episode"}  # holds seconds
-        answers.append((np.array(obs), reward, terminated, truncated, info))
-        if terminated or truncated:
-            answers.append(env.reset())
-    return answers
 
 
 def drawn(env, count):

@@ -19,6 +19,7 @@ from adv_wrappers.environments import object_snapshot
 from adv_wrappers.environments.gym_make import make_environment
 from adv_wrappers.environments.snapshot import Snapshot, check_repeats, difference
 from adv_wrappers.errors import SnapshotError
+from tests.episodes import play
 from tests.every_case import every_case
 
 
@@ -44,18 +45,6 @@ MAKERS = {
     "FrozenLake-v1": lambda: RecordEpisodeStatistics(gym.make("FrozenLake-v1")),
     "Blackjack-v1": lambda: gym.make("Blackjack-v1"),
 }
-
-
-def play(env, actions):
-    """Answers to some actions, resets where an episode is over included."""
-    answers = []
-    for action in actions:
-        obs, reward, terminated, truncated, info = env.step(action)
-        info = {key: value for key, value in info.items() if key != "episode"}  # holds seconds
-        answers.append((np.array(obs), reward, terminated, truncated, info))
-        if terminated or truncated:
-            answers.append(env.reset())
-    return answers
 
 
 @pytest.mark.parametrize("name", MAKERS)

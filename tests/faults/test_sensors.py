@@ -10,6 +10,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import SpaceError, ValueRangeError
+from tests.core.helpers import Grey
 from tests.every_case import every_case
 
 STEPS = 30
@@ -163,21 +164,9 @@ def test_a_lost_observation_is_the_one_before() -> None:
 
 
 def test_occlusion_covers_a_rectangle() -> None:
-    space = gym.spaces.Box(0, 255, (4, 20, 30), np.uint8)
-
-    class White(gym.Env[Any, Any]):
-        observation_space, action_space = space, gym.spaces.Discrete(2)
-
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            super().reset(seed=seed)
-            return np.full(space.shape, 255, np.uint8), {}
-
-        def step(self, action: Any) -> Any:
-            return np.full(space.shape, 255, np.uint8), 0.0, False, False, {}
-
     places = {"episode": set(), "step": set()}  # type: dict[str, set[Any]]
     for per, found in places.items():
-        env = adv.wrap(White(), f"occlusion:height=6,width=9,value=40,per={per}")
+        env = adv.wrap(Grey(255, (4, 20, 30)), f"occlusion:height=6,width=9,value=40,per={per}")
         seen = [env.reset(seed=3)[0], *(env.step(0)[0] for _ in range(5))]
         for picture in seen:
             rows, columns = np.nonzero(picture[0] != 255)

@@ -17,6 +17,7 @@ import adv_wrappers as adv
 from adv_wrappers.adversaries.director import Director, save_director
 from adv_wrappers.networks.policy_layers import ActionValue, Normalize
 from adv_wrappers.victims.saved_networks import Critic
+from tests.victims.helpers import damaged, refused
 from tests.victims.test_card_reader import CARDS, write
 from tests.victims.test_sb3 import CASES, model
 
@@ -56,32 +57,6 @@ def junk(data, rng):
     return data
 
 
-def damaged(data, rng):
-    """The same bytes with some changed, taken out or doubled."""
-    out = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        where, kind = rng.randrange(len(out)), rng.random()
-        if kind < 0.6:
-            out[where] = rng.randrange(256)
-        elif kind < 0.8:
-            del out[where : where + rng.randrange(1, 20)]
-        else:
-            out[where:where] = out[where : where + rng.randrange(1, 20)]
-    return bytes(out) or b"x"
-
-
-def tried(calls):
-    """How many of the calls were refused; each works or is an error of ours, of a length that can be read."""
-    refused = 0
-    for call in calls:
-        try:
-            call()
-        except adv.AdvWrappersError as error:
-            assert 15 < len(str(error)) < 3000, str(error)[:200]
-            refused += 1
-    return refused
-
-
 def play(ref, dtype=torch.float32):
     victim = adv.load_victim(ref, dtype=dtype)
     space = victim.observation_space
@@ -113,7 +88,7 @@ def test_cards(kind, tmp_path):
             (folder / "weights.safetensors").write_bytes(stored)
             yield lambda i=i: play(f"card:{folder}", (torch.float32, torch.float64)[i % 2])
 
-    assert tried(calls()) > 8
+    assert refused(calls()) > 8
 
 
 @pytest.mark.parametrize("name", ["ppo box", pytest.param("dqn dict", marks=pytest.mark.slow), "recurrent"])
@@ -136,7 +111,7 @@ def test_zips(name, tmp_path):
                     archive.writestr("policy.pth", damaged(weights, rng) if i % 4 == 2 else weights)
             yield lambda: play(f"sb3:{path}")
 
-    assert 8 < tried(calls()) < 32
+    assert 8 < refused(calls()) < 32
 
 
 def test_critics(tmp_path):
@@ -153,7 +128,7 @@ def test_critics(tmp_path):
             (tmp_path / "weights.safetensors").write_bytes(stored)
             yield lambda: Critic(str(tmp_path))(torch.zeros(2, 5), torch.zeros(2, 2))
 
-    assert 20 < tried(calls()) < 60
+    assert 20 < refused(calls()) < 60
 
 
 def test_adversaries(tmp_path):
@@ -169,7 +144,7 @@ def test_adversaries(tmp_path):
             (tmp_path / "weights.safetensors").write_bytes(weights if i % 4 else damaged(weights, rng))
             yield lambda: adv.Learned(card=str(tmp_path)).director(torch.zeros(2, 5))
 
-    assert 20 < tried(calls()) < 60
+    assert 20 < refused(calls()) < 60
 
 
 def test_weights_of_odd_strides(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import numpy as np
@@ -15,30 +16,16 @@ from adv_wrappers.core.value import decode
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.victims.saved_networks import (
     Denoiser,
-    DenoisingNetwork,
     action_feature_count,
     action_features,
     load_denoiser,
 )
 from tests.every_case import every_case
+from tests.victims import helpers
 
 N, K = 3, 2
 UNIT = torch.tensor([0.5, 0.1, 0.0])
-
-
-def denoiser(levels=0, history=0, actions=K, weight=None):
-    """One with drawn weights, or with the linear layer ``weight``."""
-    torch.manual_seed(0)
-    width = DenoisingNetwork.inputs(N, levels, history, actions)
-    net = torch.nn.Sequential(torch.nn.Linear(width, 8), torch.nn.ReLU(), torch.nn.Linear(8, N))
-    if weight is not None:
-        net = torch.nn.Sequential(torch.nn.Linear(width, N))
-        with torch.no_grad():
-            net[0].weight.copy_(weight), net[0].bias.zero_()
-    noise = torch.linspace(0.2, 1, levels) if levels > 1 else torch.ones(1) if levels else None
-    made = DenoisingNetwork(net, torch.zeros(N), torch.ones(N), UNIT, noise, history, actions)
-    sizes = {"features": N, "actions": made.actions, "history": history, "levels": levels}
-    return Denoiser.of(made, {"network": sizes})
+denoiser = functools.partial(helpers.denoiser, features=N, actions=K, unit=UNIT)
 
 
 @pytest.mark.parametrize(("levels", "history"), [(0, 0), (0, 2), (3, 0), (3, 2), (1, 1)])

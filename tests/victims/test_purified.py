@@ -18,23 +18,12 @@ from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.training.critic import exploring_victim
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.purified import Purified
-from adv_wrappers.victims.saved_networks import Denoiser, DenoisingNetwork
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.core.helpers import actor, box, chooser, mlp, randn
+from tests.victims.helpers import check_adversary_repeats, denoiser, rows_of_short_episodes
 
 KEYS = rng.as_tensor(rng.roots([rng.root(i) for i in range(4)]), 4, torch.device("cpu"))
 FORMS = [(0, 0), (0, 2), (3, 0), (3, 2)]
-
-
-def denoiser(levels=0, history=0, features=4, actions=3, unit=0.3):
-    torch.manual_seed(1)
-    width = DenoisingNetwork.inputs(features, levels, history, actions)
-    net = torch.nn.Sequential(torch.nn.Linear(width, 8), torch.nn.ReLU(), torch.nn.Linear(8, features))
-    noise = torch.linspace(0.2, 1, levels) if levels else None
-    ones = torch.ones(features)
-    made = DenoisingNetwork(net, 0 * ones, ones, unit * ones, noise, history, actions)
-    sizes = {"features": features, "actions": made.actions, "history": history, "levels": levels}
-    return Denoiser.of(made, {"network": sizes})
 
 
 @pytest.mark.parametrize(("levels", "history"), FORMS)
@@ -157,23 +146,13 @@ def test_it_is_evaluated_and_attacked_like_any_other_and_twice_the_same(tmp_path
     victim = f"purified:zoo:cartpole-dqn?denoiser={tmp_path}"
     pgd = "pgd:eps=0.3,steps=2,restarts=1"
     threats = [pgd, "square:eps=0.3,queries=5", f"{pgd},victim={victim}&gradient=bpda"]
-    short = {"max_episode_steps": 20}
-    one, two = (
-        adv.evaluate(victim, "CartPole-v1", threats, episodes=2, num_envs=n, env_kwargs=short).threats for n in (1, 2)
-    )
-    assert [row["returns"] for row in one] == [row["returns"] for row in two]
+    one = rows_of_short_episodes(victim, threats)
     assert one[0]["mean_return"] > one[1]["mean_return"]
 
 
 def test_an_adversary_plays_against_it_as_it_is_deployed(tmp_path):
     saved = denoiser(3, 2, actions=2, unit=0.1).save(tmp_path)
-    victim = f"purified:zoo:cartpole-dqn?denoiser={saved.folder}"
-    env = adv.AdversaryEnv(gym.make("CartPole-v1"), victim, "sa-rl", adv.Linf(0.1))
-    runs = []
-    for _ in range(2):
-        env.reset(seed=3)
-        runs.append([env.step(np.zeros(4, np.float32))[0].tolist() for _ in range(5)])
-    assert runs[0] == runs[1]
+    check_adversary_repeats(f"purified:zoo:cartpole-dqn?denoiser={saved.folder}")
 
 
 def test_a_critic_explores_behind_the_denoiser():

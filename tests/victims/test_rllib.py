@@ -43,6 +43,8 @@ from ray.rllib.core.rl_module.torch import TorchRLModule  # noqa: E402
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES  # noqa: E402
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode  # noqa: E402
 
+from tests.victims.helpers import check_gradient  # noqa: E402
+
 VECTOR = spaces.Box(-5, 5, (4,), np.float32)
 IMAGE = spaces.Box(-1, 1, (42, 42, 1), np.float32)
 MIXED = spaces.Dict(b=VECTOR, a=spaces.Discrete(3), c=spaces.MultiDiscrete([2, 3]))
@@ -189,22 +191,9 @@ def test_acts_as_rllib_does(case):
 
 def test_gradient_is_autograd_and_moves_nothing(case):
     _, agent = case
-    weights = {k: v.clone() for k, v in agent.module.state_dict().items()}
-    victim, mode = agent.victim(), agent.module.training
-    first, obs = victim.fingerprint(), tensors(stacked(batch(agent.observed, 6)))
-    state = victim.advance(obs, victim.initial_state(6))
-    slope = torch.randn_like(victim.params(obs, state))
+    obs = tensors(stacked(batch(agent.observed, 6)))
     key = "b" if isinstance(obs, dict) else None
-    x = obs if key is None else obs[key]
-    fill = None if key is None else (lambda y: obs | {key: y})
-    found = victim.gradient(lambda p: (p * slope).sum(-1), state, fill)(x)
-    y = x.clone().requires_grad_()
-    (expected,) = torch.autograd.grad((victim.params(fill(y) if fill else y, state) * slope).sum(), y)
-    assert expected.abs().max() > 0
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
-    assert all(torch.equal(weights[k], v) for k, v in agent.module.state_dict().items())
-    assert all(p.grad is None for p in agent.module.parameters())
-    assert agent.module.training is mode and victim.fingerprint() == first
+    check_gradient(agent.victim(), agent.module, obs, key, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["ppo filter", "ppo lstm box filter", "ppo frames filter", "dqn", "sac filter", "tqc"])

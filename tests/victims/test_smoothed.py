@@ -6,7 +6,6 @@ import copy
 import json
 import pickle
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -23,6 +22,7 @@ from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.core.helpers import actor, box, chooser, linear, mlp, randn
 from tests.rigs import ReplayEnv
+from tests.victims.helpers import check_adversary_repeats, rows_of_short_episodes
 
 KEYS = rng.as_tensor(rng.roots([rng.root(i) for i in range(4000)]), 4000, torch.device("cpu"))
 
@@ -186,25 +186,12 @@ def test_references_fingerprints_copies_and_pickles():
 
 def test_it_is_evaluated_and_attacked_like_any_other_and_twice_the_same():
     victim = "smoothed:zoo:cartpole-dqn?sigma=0.05&samples=4"
-    threats = [
-        "pgd:eps=0.3,steps=2,restarts=1",
-        "square:eps=0.3,queries=4",
-    ]
-    short = {"max_episode_steps": 20}
-    one, two = (
-        adv.evaluate(victim, "CartPole-v1", threats, episodes=2, num_envs=n, env_kwargs=short).threats for n in (1, 2)
-    )
-    assert [row["returns"] for row in one] == [row["returns"] for row in two]
+    one = rows_of_short_episodes(victim, ["pgd:eps=0.3,steps=2,restarts=1", "square:eps=0.3,queries=4"])
     assert one[0]["mean_return"] == 20 and one[1]["mean_return"] < 18
 
 
 def test_an_adversary_plays_against_it_as_it_is_deployed():
-    env = adv.AdversaryEnv(gym.make("CartPole-v1"), "smoothed:zoo:cartpole-dqn?sigma=0.2", "sa-rl", adv.Linf(0.1))
-    runs = []
-    for _ in range(2):
-        env.reset(seed=3)
-        runs.append([env.step(np.zeros(4, np.float32))[0].tolist() for _ in range(5)])
-    assert runs[0] == runs[1]
+    check_adversary_repeats("smoothed:zoo:cartpole-dqn?sigma=0.2")
 
 
 def test_a_critic_explores_around_the_noise():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -12,15 +11,10 @@ from torch import nn
 from adv_wrappers import Linf, from_module
 from adv_wrappers.evaluation.searches.beam import Batches, TargetedAttacks
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
+from tests.core.helpers import OnlySpaces
 from tests.every_case import every_case
 
 SEEN, ACTED = spaces.Box(-5, 5, (2,), np.float32), spaces.Discrete(5)
-
-
-class Still(gym.Env):
-    """An environment that is never stepped."""
-
-    observation_space, action_space = SEEN, ACTED
 
 
 class Corners(nn.Module):
@@ -50,7 +44,7 @@ def layers():
     ("make_net", "eps", "forced"), [(Corners, 1.0, [1, 2, 3, 4]), (layers, 1.0, [1, 2, 3, 4]), (layers, 0.9, [])]
 )
 def test_actions_that_are_played_in_corners_alone(make_net, eps, forced):
-    episodes = DeterministicEpisodes(from_module(make_net(), SEEN, ACTED, "q"), Still)
+    episodes = DeterministicEpisodes(from_module(make_net(), SEEN, ACTED, "q"), lambda: OnlySpaces(SEEN, ACTED))
     found = TargetedAttacks(episodes, Linf(eps), 8, 2, True)
     found.begin(0)
     (one,) = found.find(np.zeros((1, 2), np.float32), np.array([0]))
@@ -62,7 +56,7 @@ def test_what_is_found_does_not_depend_on_what_follows():
     x = np.random.default_rng(0).uniform(-2, 2, (150, 2)).astype(np.float32)
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 5))
-    episodes = DeterministicEpisodes(from_module(net, SEEN, ACTED, "logits"), Still)
+    episodes = DeterministicEpisodes(from_module(net, SEEN, ACTED, "logits"), lambda: OnlySpaces(SEEN, ACTED))
     own = np.asarray(episodes.actions(x))
     found = []
     for count in (1, 7, 40, 150):

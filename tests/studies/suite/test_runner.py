@@ -24,6 +24,7 @@ from adv_wrappers.studies.suite.attack_lists import entry_named
 from adv_wrappers.studies.suite.runner import _with_advice, fresh_seed
 from adv_wrappers.training.critic import check_critic_settings
 from adv_wrappers.training.folder import read_record
+from tests.core.helpers import OnlySpaces
 from tests.evaluation.agents import Film, balancing, make_short, short, uncopied, watcher
 from tests.evaluation.masked import saturated, straight_through
 from tests.every_case import every_case
@@ -317,15 +318,8 @@ def test_a_critic_that_the_victim_brings_is_taken():
     assert report.worst["threat"] == "robust-sarsa" and report.warnings == ()
 
 
-class Still(gym.Env):
-    """Spaces, and nothing to play."""
-
-    def __init__(self, seen, acted) -> None:
-        self.observation_space, self.action_space = seen, acted
-
-
 def why_excluded(name, victim, budget, seen, acted):
-    setting = AttackSetting(victim, lambda: Still(seen, acted), budget, train=True)
+    setting = AttackSetting(victim, lambda: OnlySpaces(seen, acted), budget, train=True)
     return entry_named(name).applies(setting)
 
 
