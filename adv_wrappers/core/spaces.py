@@ -151,6 +151,7 @@ _OPPOSITE = ("invalid", "illegal", "unavailable", "forbidden")  # of names whose
 
 
 @lru_cache(1024)
+@lru_cache
 def _names_mask(key: object) -> bool:
     """Whether an entry of this name may say which actions are allowed."""
     name = key.lower() if isinstance(key, str) else ""
@@ -194,7 +195,10 @@ def mask_name(info: Mapping[str, Any], choices: tuple[int, ...]) -> str | None:
     """
     if info.get(MASK) is not None or not choices:
         return MASK if MASK in info else None
-    return next((key for key in info if _names_mask(key) and as_mask(info[key], choices, key) is not None), None)
+    for key in info:
+        if _names_mask(key) and as_mask(info[key], choices, key) is not None:
+            return key
+    return None
 
 
 def as_mask(value: Any, choices: tuple[int, ...], name: str) -> Any:
