@@ -290,7 +290,7 @@ class CartPoleDynamics(IntervalDynamics):
             return np.array([0.8 * math.sqrt(scale), self._push, self._turn * scale / 8, self._turn * scale])
         # of sides that shrink alike, searches of a given number of boxes get less far
         root, turn = math.sqrt(scale), self._turn * scale / 4
-        return np.array([root / 2, self._push / 2 * root, turn, turn])
+        return np.array([root / 4, self._push / 2 * root, turn, turn])
 
     def states(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         """Boxes of states around those of the slanted axes."""

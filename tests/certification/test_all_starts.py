@@ -254,6 +254,14 @@ def test_mountain_car_reaches_the_goal():
     assert search.run(np.array([-0.5, 0.0]), np.array([-0.5, 0.0]), None, 500).lower == -200
 
 
+def test_cells_along_the_position_of_a_cart_are_narrow():
+    """Twice as wide, as many boxes certify 20."""
+    env = gym.make("CartPole-v1")
+    env.reset(seed=2968811710)
+    start = np.array(env.unwrapped.state)
+    assert StateBoxSearch("zoo:cartpole-dqn", env, 0.01).run(start, start, None, 200).lower >= 22
+
+
 @pytest.mark.slow
 def test_cells_are_as_large_as_many_starts_need():
     """The finest cells could not be numbered within the width of all starts, and would cut them into billions."""
