@@ -178,6 +178,13 @@ def mask_path(space: Space, choices: tuple[int, ...]) -> Path | None:
     return None
 
 
+def unnamed_mask(space: Space, choices: tuple[int, ...]) -> int | None:
+    """The part of a Tuple that has the form of an action mask, and no name that says so; None without."""
+    if not isinstance(space, spaces.Tuple) or mask_path(space, choices) is not None:
+        return None
+    return next((i for i, part in enumerate(space.spaces) if choices and _is_mask(part, sum(choices))), None)
+
+
 def _is_mask(space: Space, entries: int) -> bool:
     if space.shape != (entries,):
         return False

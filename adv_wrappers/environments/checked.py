@@ -38,8 +38,9 @@ CHECKED_STEPS = 3  # of the environment beneath the innermost layer
 LIMIT = "max_episode_steps=1000 among env_kwargs="  # which helps there
 _RESET = "def reset(self, *, seed=None, options=None): super().reset(seed=seed); ...; return observation, {}"
 _STEP = "return observation, float(reward), terminated, truncated, {}"
-_REWARDS = frozenset((float, int, np.float64, np.float32, np.int64))
+_REWARDS = frozenset((float, np.float64, np.float32, np.int64))  # int may be too large for a float
 _FLAGS = frozenset((bool, np.bool_))
+_LARGEST = 2**63
 
 Env = gym.Env[Any, Any]
 
@@ -140,7 +141,7 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         try:
             make_worlds_anew(self.env.unwrapped)
             answer = checked_reset(self.env, seed, options, self._space)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _raised(self.env, "reset", error)  # noqa: B904  # it has its cause
         finally:
             del _UNDER_WAY[id(self)]
@@ -153,7 +154,7 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         _UNDER_WAY[id(self)] = self._stepping, self._calls
         try:
             answer = self.env.step(action)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _raised(self.env, "step", error)  # noqa: B904
         finally:
             del _UNDER_WAY[id(self)]
@@ -166,7 +167,7 @@ class CheckedEnv(TransparentEnv, KeepsItself):
             type(obs) is np.ndarray
             and obs.shape == self._shape
             and obs.dtype is self._dtype
-            and type(reward) in _REWARDS
+            and (type(reward) in _REWARDS or (type(reward) is int and -_LARGEST < reward < _LARGEST))
             and type(terminated) in _FLAGS
             and type(truncated) in _FLAGS
             and type(info) is dict
@@ -192,14 +193,18 @@ class CheckedEnv(TransparentEnv, KeepsItself):
 
     def close(self) -> None:
         """Close the environment; what it raises there is a warning, since what was played is worth no less."""
+        self._calls += 1
+        _UNDER_WAY[id(self)] = self._closing, self._calls
         _ALIVE.discard(self)
         try:
             super().close()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             found = _raised(self.env, "close", error)
             if found is error:
                 raise
             warnings.warn(str(found), stacklevel=2)
+        finally:
+            del _UNDER_WAY[id(self)]
 
     def keep(self, walk: Walk) -> None:
         """Keep the contents of the environment in a snapshot, and the number of steps."""
@@ -211,6 +216,9 @@ class CheckedEnv(TransparentEnv, KeepsItself):
 
     def _stepping(self) -> str:
         return f"step of {_name(self.env)}"
+
+    def _closing(self) -> str:
+        return f"close of {_name(self.env)}"
 
     def _goes_on(self) -> None:
         """Say that an episode does not end, and end it at last."""
@@ -267,11 +275,16 @@ def made_by(make: Callable[[], object]) -> CheckedEnv:
     Raises:
         SpaceError: for what is no single environment.
     """
-    _UNDER_WAY[id(make)] = lambda: f"the function that makes the environment, {make!r:.60},", 0
+    maker = getattr(make, "__self__", make)  # an Environment, whose text is its name
+    _UNDER_WAY[id(make)] = lambda: f"the function that makes the environment, {maker!s:.60},", 0
     if not any(thread.name == _watch.__qualname__ for thread in threading.enumerate()):
         threading.Thread(target=_watch, name=_watch.__qualname__, daemon=True).start()
     try:
         return CheckedEnv(check_one(make()))
+    except SystemExit as error:  # as of a simulator without its licence
+        raise SpaceError(
+            f"the function that makes the environment, {maker!s:.60}, raised {with_place(error)}"
+        ) from error
     finally:
         _UNDER_WAY.pop(id(make), None)
 
@@ -294,7 +307,7 @@ def _inside(env: Any) -> Iterator[Any]:
         env = env.__dict__.get("env")
 
 
-def _raised(env: Env, call: str, error: Exception) -> Exception:
+def _raised(env: Env, call: str, error: BaseException) -> Exception:
     """What is raised for what a call of an environment raised: a sentence with its place, caused by it."""
     if isinstance(error, AdvWrappersError):
         return error
@@ -303,7 +316,7 @@ def _raised(env: Env, call: str, error: Exception) -> Exception:
     return found
 
 
-def with_place(error: Exception) -> str:
+def with_place(error: BaseException) -> str:
     """An error of code that is not ours, in words: its kind, its text, and the line that raised it."""
     at = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__}: {error}".removesuffix(": ")
@@ -418,7 +431,13 @@ def _is_number(value: Any) -> bool:
         return True
     if isinstance(value, (str, bytes, complex, np.complexfloating)) or getattr(value, "shape", ()) not in ((), None):
         return False
-    return isinstance(value, SupportsFloat) and getattr(getattr(value, "dtype", None), "kind", "f") in "biuf"
+    if not isinstance(value, SupportsFloat) or getattr(getattr(value, "dtype", None), "kind", "f") not in "biuf":
+        return False
+    try:
+        float(value)
+    except OverflowError:  # of a whole number that no float is as large as
+        return False
+    return True
 
 
 def _check_observation(env: Env, call: str, value: Any, space: Space | None) -> None:

@@ -17,6 +17,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from adv_wrappers.core.spaces import MASK, mask_choices, unnamed_mask
 from adv_wrappers.core.types import Array, Space
 from adv_wrappers.environments.snapshot import difference
 from adv_wrappers.victims.policy_runner import PolicyRunner
@@ -60,7 +61,9 @@ def unrepeated(
         return copy.deepcopy(obs), float(reward), bool(terminated), bool(truncated)
 
     def play_first() -> list[_Answer]:
-        obs, _ = envs[0].reset(seed=seed)
+        obs, info = envs[0].reset(seed=seed)
+        if space is not None and MASK not in info:
+            space.look_for_mask(envs[0].action_space)
         found: list[_Answer] = [(copy.deepcopy(obs),)]
         begin = time.monotonic()
         while len(actions) < MORE_STEPS:
@@ -88,6 +91,7 @@ def unrepeated(
     if space is not None:
         for answer in first:
             space.look(answer[0], 0)
+        space.look_closely([answer[0] for answer in first], envs[0].action_space, victim)
     if where := _difference(first, second):
         (third,) = play_again(envs[:1])
         if _difference(second, third):
@@ -141,10 +145,52 @@ class OutsideSpace:
 
     Attributes:
         found: a sentence about the first one; "" while there is none.
+        others: what else does not go with the declared spaces.
+        mask: a sentence about a part of observations that may be a mask of actions; "" where none may.
     """
 
     def __init__(self, space: Space) -> None:
-        self.found, self._leaves = "", list(_boxes(space, ()))
+        self._space, self.mask = space, ""
+        self.found, self.others, self._leaves = "", list[str](), list(_boxes(space, ()))
+
+    @property
+    def said(self) -> str:
+        """All of it."""
+        return ". ".join(filter(None, (self.found, *self.others)))
+
+    def look_for_mask(self, acted: Space) -> None:
+        """Look for a part of a Tuple that has the form of a mask of these actions, and no name."""
+        place = unnamed_mask(self._space, mask_choices(acted))
+        if place is not None:
+            self.mask = (
+                f"observation[{place}] has a bit for every action. Attacks on actions heed a mask that has a name "
+                f"alone: where this is one, a method action_masks() of the environment that returns it, or "
+                f"info['action_mask'], tells them"
+            )
+
+    def look_closely(self, observations: Sequence[Any], acted: Space, victim: Victim) -> None:
+        """Compare the first observations with the grey levels of images, and the agent's actions with their space."""
+        for path, low, high, _ in self._leaves:
+            of_leaf = [_leaf_of(observation, path) for observation in observations]
+            most = max(float(np.max(leaf)) for leaf in of_leaf)
+            if 0 < most <= 1 and (low == 0).all() and (high == 255).all():
+                self.others.append(
+                    f"observation{''.join(f'[{part!r}]' for part in path)} was never above {most:g} in the first "
+                    f"{len(of_leaf)} steps, and the declared space goes to 255: eps is in its units, so 1 is all of "
+                    f"such a picture. Where values lie in 0 to 1, declare that (gymnasium.wrappers."
+                    f"TransformObservation(env, lambda x: x, gymnasium.spaces.Box(0, 1, {low.shape}, "
+                    f"numpy.{low.dtype}))) and give the agent the same space"
+                )
+        own: Any = victim.action_space
+        if (
+            isinstance(acted, (spaces.Discrete, spaces.MultiDiscrete))
+            and np.any(own.start != acted.start)
+            and not victim.from_zero
+        ):
+            self.others.append(
+                f"the agent plays actions of {own}, and the environment declares {acted}: where the same numbers mean "
+                f"other actions there, give the agent the environment's own action_space, {acted}"
+            )
 
     def look(self, observation: Any, axes: int = 1) -> None:
         """Look at an observation, or at a batch of them, which has one axis more."""
@@ -152,10 +198,7 @@ class OutsideSpace:
             return
         # the first value that lies outside, and where it stands
         for path, low, high, slack in self._leaves:
-            leaf = observation
-            for key in path:
-                leaf = leaf[key]
-            values: Array = np.asarray(leaf)
+            values = _leaf_of(observation, path)
             outside = (values < low - slack) | (values > high + slack)
             if outside.any():
                 at = tuple(np.argwhere(outside)[0].tolist())
@@ -168,6 +211,12 @@ class OutsideSpace:
                     f"ball, declare a space that holds the values (gymnasium.wrappers.TransformObservation)"
                 )
                 return
+
+
+def _leaf_of(observation: Any, path: tuple[Any, ...]) -> Array:
+    for key in path:
+        observation = observation[key]
+    return np.asarray(observation)
 
 
 def _boxes(space: Space, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Array, Array, Any]]:

@@ -201,8 +201,10 @@ class Player:
         # what was noticed of the environment goes with the row
         if self._unrepeated:
             run.notes["unrepeated"] = self._unrepeated
-        if self._outside.found:
-            run.notes["outside"] = self._outside.found
+        if self._outside.said:
+            run.notes["outside"] = self._outside.said
+        if self._outside.mask and any(layer.on == "action" for layer in cell.threats.layers):
+            run.notes["unmasked"] = self._outside.mask
         return run
 
     def step_seconds(self, cell: int, seeds: Sequence[int], timer: StepTimer) -> list[float]:

@@ -33,6 +33,7 @@ from adv_wrappers.evaluation.confidence_intervals import (
 )
 from adv_wrappers.evaluation.episodes import checkpoint_seeds
 from adv_wrappers.evaluation.gradient_masking import find_masking
+from adv_wrappers.evaluation.row import EnvironmentNotes
 from adv_wrappers.threats.text import name_of
 from adv_wrappers.utils.checks import either, finite_float, is_integer
 from adv_wrappers.victims.saved_networks import Critic
@@ -73,8 +74,9 @@ def find_warnings(
 
 
 def said_of_environment(rows: Sequence[CheckedRow]) -> list[str]:
-    """An environment that does not follow its seed, and observations outside of their space; each once."""
-    said = [[row.checks[name] for row in rows if name in row.checks][:1] for name in ("unrepeated", "outside")]
+    """An environment that does not follow its seed, what does not go with its spaces, a mask; each once."""
+    names = EnvironmentNotes.__annotations__
+    said = [[row.checks[name] for row in rows if name in row.checks][:1] for name in names]
     return [*itertools.chain(*said)]
 
 

@@ -27,7 +27,8 @@ class EnvironmentNotes(TypedDict, total=False):
     """Sentences about the environment, where there is something to say."""
 
     unrepeated: Annotated[str, "how two playings of one episode differed"]
-    outside: Annotated[str, "an observation outside of the space that the environment declares"]
+    outside: Annotated[str, "observations and actions that do not go with the spaces that the environment declares"]
+    unmasked: Annotated[str, "a part of observations that may be a mask of actions, which were attacked"]
 
 
 class Checks(EnvironmentNotes):

@@ -190,6 +190,11 @@ class PlanCell:
     trainings: str | None = None
 
     @property
+    def is_clean(self) -> bool:
+        """Whether nothing is attacked, but perhaps by the environment itself."""
+        return self.threat is None and self.recipe is None
+
+    @property
     def setting(self) -> str:
         """What cells have in common whose runs without a threat are alike: all but the threat and the seed."""
         environment, episodes = json.dumps(self.environment.described, sort_keys=True), replace(self.episodes, seed=0)
@@ -198,7 +203,8 @@ class PlanCell:
     @property
     def kind(self) -> tuple[str, ...]:
         """Cells of one kind cost about the same: they differ in their seeds, and in the radius of a budget."""
-        name = " + ".join(without_arguments(threat, "eps") for threat in split_stack(self.name))
+        texts = [] if self.is_clean else split_stack(self.name)
+        name = " + ".join(without_arguments(text, "eps") for text in texts) or self.name
         return name, self.setting, repr(self.recipe and replace(self.recipe, budget=None))
 
     def __str__(self) -> str:
@@ -246,12 +252,12 @@ def expand(plan: Plan, victims: Mapping[str, Victim] | None = None, *, trust: bo
     for grid in plan.grids:
         found, reasons = _GridExpansion(grid, victims or {}, trust).cells()
         for cell in found:
-            if cell.name != CLEAN_RUN.name and cell.key in known:  # grids may share the runs without a threat
+            if not cell.is_clean and cell.key in known:  # grids may share the runs without a threat
                 raise ValueRangeError(f"two cells of one key: {known[cell.key]} and {cell}")
             known.setdefault(cell.key, cell)
         left_out |= reasons
     cells = known.values()
-    if all(cell.name == CLEAN_RUN.name for cell in cells) and any(grid.threats or grid.suite for grid in plan.grids):
+    if all(cell.is_clean for cell in cells) and any(grid.threats or grid.suite for grid in plan.grids):
         reasons_ = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise ThreatError(f"no cell of the plan applies: {reasons_}")
     return Expansion(tuple(cells), left_out)

@@ -75,7 +75,7 @@ def estimate(plan: Plan | Expansion, store: Store, *, victims: Mapping[str, Vict
     clean, kinds = dict[str, PlanCell](), defaultdict[tuple[str, ...], list[PlanCell]](list)
     # cells by their kind, and of every setting the run without an attack
     for cell in cells:
-        if cell.name == CLEAN_RUN.name and (cell.setting not in clean or cell.key in known):
+        if cell.is_clean and (cell.setting not in clean or cell.key in known):
             clean[cell.setting] = cell
         kinds[cell.kind].append(cell)
     parts, unknown = list[Cost](), list[str]()
@@ -111,7 +111,7 @@ def _played(cell: PlanCell, player: CellPlayer, store: Store) -> Row:
 def _costs_of_kind(name: str, cells: Sequence[PlanCell], player: CellPlayer, store: Store, clean: Row) -> list[Cost]:
     """What the cells of one kind take, and their trainings or searches; empty where that is not estimated."""
     cell, recipe = cells[0], cells[0].recipe
-    if cell.name == CLEAN_RUN.name:
+    if cell.is_clean:
         return [Cost(name, len(cells), clean.seconds)]
     # of many cells one is played, of few some steps are timed
     entry = None if recipe is None else entry_named(recipe.entry)

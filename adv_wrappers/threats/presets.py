@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -355,9 +356,9 @@ def _hint(name: str) -> str:
         return " (that is trained: train_adversary, or adv-wrappers train-adversary, and then learned:card=FOLDER)"
     if name.partition(":")[0] == "beam":
         return " (a search over whole episodes: beam_search, whose threat is a row of evaluate, or adv-wrappers suite)"
-    words = name.strip().lower().replace("_", "-").split()
-    close = difflib.get_close_matches(words[0], presets, n=1) if words else []
-    colon = ":..." if len(words) > 1 else ""  # noise eps=0.1
+    word, *rest = re.split(r"[\s:(]+", name.strip().lower().replace("_", "-"), maxsplit=1)
+    close = difflib.get_close_matches(word, presets, n=1)
+    colon = ":..." if rest else ""  # noise eps=0.1
     return f" (did you mean {close[0]}{colon}?)" if close else ""
 
 

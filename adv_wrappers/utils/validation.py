@@ -320,6 +320,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:
+            given = None
+        if given is None:
             return function(*args, **kwargs)  # which says what is wrong
         given.arguments |= _plain(function, given.arguments)
         return function(*given.args, **given.kwargs)

@@ -423,8 +423,10 @@ class ModuleVictim(Victim):
             out = params_of(out)[1] if isinstance(out, torch.distributions.Distribution) else out
         elif isinstance(out, tuple):
             out = out[0] if self.first else torch.cat([out[0], out[1].expand_as(out[0])], -1)
+        # smaller probabilities than its own precision has have no logarithm whose gradient that could hold
+        tiny = max(torch.finfo(dtype).tiny for dtype in (out.dtype, self.dtype)) if self.probabilities else 0.0
         out = out if out.dtype == self.dtype else out.to(self.dtype)
-        return (out.clamp_min(torch.finfo(out.dtype).tiny).log() if self.probabilities else out), state
+        return (out.clamp_min(tiny).log() if self.probabilities else out), state
 
     def params(self, obs: BatchedObservation, state: RecurrentState = None) -> Tensor:
         return self._run(obs, state)[0]

@@ -474,6 +474,7 @@ class RllibVictim(ModuleVictim):
         squash: what becomes of an action of the module, see :func:`_scaling`.
     """
 
+    from_zero = True
     squash = ""
     integers = False
 

@@ -224,6 +224,7 @@ class Sb3Victim(ModuleVictim):
     """
 
     learned: Mapping[str, Any] = {}
+    from_zero = True
     squash = ""
     integers = False
 

@@ -86,6 +86,7 @@ class Victim:
 
     recurrent = False
     differentiable = True
+    from_zero = False  # whether it is one of a library that numbers choices from 0, whatever their space says
     chooses = False  # whether its logits are made of the actions that a function returns
     without_gradient = "it works on numpy arrays, is quantised, detaches or runs under no_grad"  # where it has none
     card: dict[str, Any] | None = None
@@ -407,6 +408,7 @@ class VictimAround(Victim):
             family=victim.family if isinstance(victim.family, DistributionFamily) else None,
         )
         self.card = victim.card
+        self.from_zero = victim.from_zero
         self.critic = victim.critic
         self.robust_sarsa = victim.robust_sarsa
         self.differentiable = victim.differentiable

@@ -54,7 +54,7 @@ def test_numbers_are_rewards(reward: Any) -> None:
     check_step(Walk(), answer(reward=reward))
 
 
-@every_case("reward", ["1.5", b"1", None, 1j, np.array([1.0]), np.array([[1.0]]), [1.0], np.str_("1.5")])
+@every_case("reward", ["1.5", b"1", None, 1j, np.array([1.0]), np.array([[1.0]]), [1.0], np.str_("1.5"), 10**400])
 def test_nothing_else_is(reward: Any) -> None:
     with pytest.raises(SpaceError, match=r"step of Walk must return a number as its reward, got .*float\(reward\)"):
         check_step(Walk(), answer(reward=reward))
@@ -167,6 +167,51 @@ def test_arguments_of_reset_are_named_with_their_class() -> None:
     env = CheckedEnv(gym.wrappers.TimeLimit(Inner(), 3))
     with pytest.raises(SpaceError, match=r"reset of Inner takes no options: expected def reset\(self, \*, seed=None"):
         env.reset(seed=0)
+
+
+def test_a_number_that_no_float_is_as_large_as_is_seen_at_its_step() -> None:
+    env = CheckedEnv(gym.wrappers.TransformReward(Walk(), lambda reward: 10**400))
+    env.reset(seed=0)
+    with pytest.raises(SpaceError, match="must return a number as its reward"):
+        env.step(0)
+
+
+def test_an_environment_that_ends_the_process_is_an_error() -> None:
+    class Unlicensed(Walk):
+        at = "init"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.ask("init")
+
+        def ask(self, call: str) -> None:
+            if call == self.at:
+                raise SystemExit("no licence")
+
+        def reset(self, **given: Any) -> Any:
+            self.ask("reset")
+            return super().reset(**given)
+
+        def step(self, action: Any) -> Any:
+            self.ask("step")
+            return super().step(action)
+
+        def close(self) -> None:
+            self.ask("close")
+
+    make = adv.Environment(Unlicensed)
+    with pytest.raises(
+        SpaceError, match=r"makes the environment, .*Unlicensed.* raised SystemExit: no licence \(test_"
+    ):
+        make()
+    for call in ("reset", "step"):
+        Unlicensed.at = call
+        env = make()
+        with pytest.raises(SpaceError, match=f"{call} of Unlicensed raised SystemExit: no licence"):
+            env.reset(seed=0), env.step(0)
+    Unlicensed.at = "close"
+    with pytest.warns(UserWarning, match="close of Unlicensed raised SystemExit"):
+        make().close()
 
 
 def test_what_an_environment_raises_names_the_call_and_the_place() -> None:

@@ -32,8 +32,11 @@ class Hanging(gym.Env):
         self.wait("step")
         return np.zeros(2, np.float32), 1.0, False, False, {}
 
+    def close(self):
+        self.wait("close")
 
-@pytest.mark.parametrize("call", ["step", "reset"])
+
+@pytest.mark.parametrize("call", ["step", "reset", "close"])
 def test_a_call_that_hangs_is_told_of_once(call):
     made = Hanging(call)
     env = made_by(lambda: made)
@@ -42,7 +45,7 @@ def test_a_call_that_hangs_is_told_of_once(call):
         if call == "step":
             env.reset(seed=0)
         for _ in range(2):
-            env.step(0) if call == "step" else env.reset()
+            env.step(0) if call == "step" else getattr(env, call)()
 
     player = threading.Thread(target=play)
     player.start()

@@ -268,6 +268,31 @@ def test_an_observation_outside_of_its_space() -> None:
     assert not said(lambda: wide(Far(), lambda x: x, spaces.Box(-np.inf, np.inf, (3,))), "outside")
 
 
+def test_actions_outside_of_their_space() -> None:
+    class Started(Well):
+        action_space = spaces.Discrete(2, start=1)
+
+    (sentence,) = said(Started, "declares Discrete(2, start=1)")
+    assert "plays actions of Discrete(2), and" in sentence and "own action_space, Discrete(2, start=1)" in sentence
+    followed = adv.from_module(torch.nn.Linear(3, 2), BOX, spaces.Discrete(2, start=1), "logits")
+    assert "declares" not in str(adv.evaluate(followed, Started, [], episodes=1).warnings)
+
+
+@pytest.mark.parametrize("most", [1, 255])
+def test_grey_levels_that_are_shares(most: int) -> None:
+    class Grey(Well):
+        observation_space = spaces.Dict(a=spaces.Box(0, 255, (2, 2), np.uint8), b=BOX)
+
+        def show(self) -> Any:
+            return {"a": self.np_random.integers(0, most + 1, (2, 2)).astype(np.uint8), "b": super().show()}
+
+    agent = adv.from_module(lambda x: x["a"].flatten(1)[:, :2], Grey.observation_space, spaces.Discrete(2), "logits")
+    found = [text for text in adv.evaluate(agent, Grey, [], episodes=1).warnings if "goes to 255" in text]
+    assert len(found) == (most == 1)
+    for text in found:
+        assert "observation['a'] was never above 1" in text and "Box(0, 1, (2, 2), numpy.uint8)" in text
+
+
 def test_leaves_that_lie_outside() -> None:
     space = spaces.Dict(a=BOX, b=spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 9, (1, 2), np.uint8)]))
     look = OutsideSpace(space)

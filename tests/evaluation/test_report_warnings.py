@@ -149,6 +149,27 @@ def test_an_environment_that_is_perturbed_already(victim: Victim) -> None:
     assert clean.threats[0]["threat"] == "none" and clean.threats[1]["impact"] is not None
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_a_mask_without_a_name(named: bool) -> None:
+    class Masked(gym.Env):  # type: ignore[type-arg]
+        action_space = gym.spaces.Discrete(3)
+        observation_space = gym.spaces.Tuple([gym.spaces.Box(-1, 1, (2,)), gym.spaces.MultiBinary(3)])
+        if named:
+            action_masks = staticmethod(lambda: np.array([0, 1, 1], np.int8))
+
+        def reset(self, **given: object) -> object:
+            super().reset(seed=given.get("seed"))  # type: ignore[arg-type]
+            return self.observation_space.sample(), {}
+
+        def step(self, action: object) -> object:
+            return self.observation_space.sample(), 1.0, True, False, {}
+
+    agent = from_module(lambda x: x[1].float(), Masked.observation_space, Masked.action_space, "logits")
+    found = [w for threat in ("action-flip", []) for w in adv.evaluate(agent, Masked, threat, episodes=1).warnings]
+    said = [w for w in found if w.startswith("observation[1] has a bit for every action") and "action_masks()" in w]
+    assert len(said) == (not named)
+
+
 def test_a_victim_says_how_its_own_environment_is_made(victim: Victim) -> None:
     victim.card = {"environment": {"id": "Own-v1", "kwargs": {"use_contact_forces": True}}}
     with pytest.raises(VictimError, match=r"made: gymnasium.make\('Own-v1', use_contact_forces=True\)"):

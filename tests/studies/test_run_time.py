@@ -61,6 +61,15 @@ def test_of_few_cells_the_clean_one_is_played_and_steps_of_attacks_are_timed(ste
         assert stepped == ["noise", "pgd"]
 
 
+def test_an_environment_that_is_perturbed_itself_has_a_clean_cell(stepped):
+    noisy = {"id": "adv/noise-v0", "kwargs": {"env": "CartPole-v1", "eps": 0.1, "env_kwargs": SHORT["kwargs"]}}
+    grid = {"victims": [DQN], "environments": [noisy], "episodes": 1}
+    one, other = Plan.of(**grid, threats=["noise:eps=0.1"]), Plan.of(**grid, threats=["fgsm:eps=0.1"])
+    with Store(":memory:") as store:
+        parts = [part for part in estimate(one + other, store).parts if part.left]
+        assert [(part.name.rpartition(" ")[2], part.left) for part in parts] == [("noise", 1), ("fgsm", 1)]
+
+
 def test_a_cell_that_fails_is_said():
     with Store(":memory:") as store, pytest.raises(AdvWrappersError, match=r"seed 0 fails: .*RuntimeError: no more"):
         estimate(failing("raises"), store)

@@ -140,6 +140,9 @@ def test_a_slip_of_the_pen_gets_a_hint() -> None:
     for name, meant in (("noize", "noise"), ("max_diff", "max-diff"), ("PGD", "pgd"), ("noise eps=0.1", "noise:...")):
         with pytest.raises(ThreatError, match=f"did you mean {meant}"):
             parse_threat(name)
+    for name in ("FGSM:eps=0.1", "fgsm(eps=0.1)"):
+        with pytest.raises(ThreatError, match="did you mean fgsm:"):
+            adv.threat(name)
     with pytest.raises(AttributeError, match="pgd is a preset"):
         _ = adv.PGD
     with pytest.raises(AttributeError, match="did you mean Linf"):

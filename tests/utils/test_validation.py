@@ -236,3 +236,9 @@ def test_every_field_of_a_value_that_declares_something_is_read():
                 assert field.name in validation.expected_fields(kind), (kind, field.name)
                 read += 1
     assert read > 60
+
+
+def test_an_unknown_argument_is_told_of_alone() -> None:
+    with pytest.raises(TypeError, match="stpes") as error:
+        door(stpes=1)  # type: ignore[call-arg]
+    assert error.value.__context__ is None

@@ -521,6 +521,14 @@ def test_probabilities_that_leave_no_doubt_far_away():
         from_module(lambda x: (1000 * x[:, :2]).softmax(-1), OBS, TWO, "logits")
 
 
+def test_the_gradient_of_probabilities_in_half_precision():
+    """One that half precision rounds to almost nothing has a logarithm whose gradient it cannot hold."""
+    with pytest.warns(UserWarning, match="these are probabilities"):
+        victim = from_module(lambda x: (12 * x[:, :2]).softmax(-1).half(), OBS, TWO, "logits")
+    slope = victim.gradient(lambda p: p[:, 0] - p[:, 1])(torch.tensor([[0.0, 1.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0]]))
+    assert slope.isfinite().all() and slope[1, 0] > 0 > slope[1, 1]
+
+
 def test_a_constant_output_is_none_of_a_softmax():
     assert from_module(lambda x: x[:, :2] * 0 + 3, OBS, TWO, "q").params(torch.randn(2, 4)).min() == 3
 

@@ -179,7 +179,7 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
     if len(pairs) < 2:
         raise ValueRangeError(
             f"{first.victim} and {second.victim} have no attack in common, so that nothing but their returns without "
-            f"an attack could be compared"
+            f"an attack could be compared{'. '.join(['', *notes]).removesuffix('.')}"
         )
     # both with the same rows in the same order, so that they are sorted alike
     strongest = list[Mapping[float, AttackRow]]()

@@ -138,6 +138,15 @@ def test_reports_without_a_common_attack_are_an_error(played, tmp_path):
     briefly_evaluated("zoo:cartpole-ppo", "pgd:eps=0.3", tmp_path / "rows")
     with pytest.raises(ValueRangeError, match="no attack in common"):
         compare_pages(played, tmp_path / "rows", tmp_path / "both.html")
+    # and why what either lacks was not played
+    from tests.studies.report.test_missing_rows import changed
+
+    pages = [
+        changed(path, tmp_path / name, env_id="os:CartPole-v1")
+        for name, path in zip("ab", (played, tmp_path / "rows"), strict=True)
+    ]
+    with pytest.raises(ValueRangeError, match=r"no attack in common.* cannot be played on the other: .*trust=True$"):
+        compare_pages(*pages, tmp_path / "both.html", 1.0)
 
 
 def test_several_reports_that_could_be_compared_are_an_error(played, tmp_path):
