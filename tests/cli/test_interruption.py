@@ -122,7 +122,7 @@ def test_train_agent(tmp_path: Path) -> None:
     assert said(invoke(*words, at=3)).endswith("keeps nothing yet; the same command begins anew")
     line = said(invoke(*words, at=100))  # a checkpoint at step 64, and its two episodes
     assert "state.json" in line and line.endswith("; the same command goes on from there")
-    assert invoke(*words).exit_code == 0 and Interrupt.steps == 64 + 20  # first steps, and two episodes
+    assert invoke(*words).exit_code == 0 and Interrupt.steps == 64 + 30  # first steps, two side by side, two episodes
 
 
 def test_train_dynamics_and_train_critic(tmp_path: Path) -> None:
