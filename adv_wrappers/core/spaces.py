@@ -8,7 +8,7 @@ in the dtype that they came in; integers that stand for floats, in a space of fl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -525,9 +525,16 @@ def children(space: Space) -> list[tuple[Key, Space]]:
     return [*enumerate(space.spaces)] if isinstance(space, spaces.Tuple) else []
 
 
+def _places(space: Space, key: Key | None) -> Iterator[tuple[Key, Space]]:
+    """The leaves beneath a space, by the keys that name them."""
+    for one, child in children(space):
+        place = one if key is None else f"{key}/{one}"
+        yield from _places(child, place) if children(child) else [(place, child)]
+
+
 def _unfit(what: str, leaf: Space, key: Key | None) -> SpaceError:
     """The error of a space that cannot be perturbed; says what can be done about it."""
-    inside = [(one if key is None else f"{key}/{one}", child) for one, child in children(leaf)]
+    inside = [*_places(leaf, key)]
     fit = [one for one, child in inside if isinstance(child, _KINDS)]
     # a part of it that would do, or a wrapper that makes one
     if fit:

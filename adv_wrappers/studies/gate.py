@@ -181,7 +181,8 @@ def assert_robust(
     tried = [_Tried(stack) for stack in stacks]
     test = _SequentialTest(tried, least, confidence, most_episodes, rare, lowest, highest)
     root, warned = np.random.SeedSequence(seed), False
-    where = f"adv.evaluate({agent.ref or victim!r}, {env!r}, [{{}}], episodes=1)"
+    named, given = (environment.id, environment.kwargs) if environment.id is not None else (env, env_kwargs)
+    where = f"adv.evaluate({agent.ref or victim!r}, {named!r}, ", f"env_kwargs={dict(given)!r}, " if given else ""
     while open_ := test.undecided:
         # a look: as many episodes as there is time for, of every attack without a verdict
         left = None if budget_s is None else _SPENT * budget_s - (time.perf_counter() - began)
@@ -327,9 +328,9 @@ def _attacks(
     return [as_threat_stack(threat, setting.victim) for threat in threats], left_out
 
 
-def _broken(verdict: AttackVerdict, test: _SequentialTest, where: str) -> str:
+def _broken(verdict: AttackVerdict, test: _SequentialTest, where: tuple[str, str]) -> str:
     """What is wrong, and how to see it."""
-    again = where.format(repr(verdict.threat))
+    again = f"{where[0]}[{verdict.threat!r}], {where[1]}episodes=1)"
     return (
         f"{verdict}, less than the {number_text(test.claim.min_return)} asked for. The worst of them has the seed "
         f"{verdict.worst_seed}: env.reset(seed={verdict.worst_seed}); see also {again}"

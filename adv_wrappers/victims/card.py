@@ -439,7 +439,10 @@ def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | N
         elif isinstance(critic, ActionValue):
             found[name] = _rule_of(critic.normalise), _layers_of(critic.net, flat)
         elif critic is not None:
-            raise VictimError(f"a card holds critics of layers in a row on observation and action, got {critic!s:.300}")
+            raise VictimError(
+                f"a card holds critics of layers in a row on observation and action, got {critic!s:.300}: "
+                f"victim.{name} = None leaves it out, and with it the attacks that need it"
+            )
     # a rule that all have in common is written once, in the section of observations
     rules = [rule for rule, _ in found.values()]
     if rules[0] is not None and all(rule is not None and _same(rule, rules[0]) for rule in rules):

@@ -220,6 +220,7 @@ def test_joined_keys_lie_side_by_side():
         (TUPLE, 2, "observation", "cannot perturb the key 2"),
         (spaces.Text(3), None, "action", "cannot perturb"),
         (spaces.Tuple([BOXES[0]]), None, "action", "cannot perturb .* pick a key, at=0"),
+        (spaces.Dict(x=spaces.Dict(y=BOXES[0])), None, "action", "pick a key, at='x/y' .it has x/y"),
         (spaces.OneOf([BOXES[0]]), None, "observation", "FlattenObservation"),
         (spaces.Sequence(BOXES[0]), None, "observation", "nothing in Gymnasium"),
         (spaces.Box(0, 1, (2,), np.bool_), None, "observation", "bool"),

@@ -70,6 +70,15 @@ def test_an_agent_that_does_not_fails_with_the_episode():
     assert isinstance(raised.value, AssertionError) and f"seed {seed}" in text and "over 10 episodes" in text
 
 
+def test_the_line_that_repeats_a_failure_makes_the_same_environment():
+    environment = adv.Environment("CartPole-v1", {"max_episode_steps": 12})
+    for env, kwargs in ((environment, None), (environment.env, environment.kwargs)):
+        with pytest.raises(NotRobust, match="see also adv") as error:
+            assert_robust("zoo:cartpole-dqn", env, eps=0.01, attacks=["noise"], min_return=13, env_kwargs=kwargs)
+        line = str(error.value).partition("see also ")[2]
+        assert eval(line, {"adv": adv}).threats[1]["lengths"] == [12]
+
+
 def test_a_clear_case_ends_early_and_a_close_one_is_undecided():
     close = 2.5
     with pytest.raises(NotRobust, match=r"undecided after 160 episodes: whether at least 2.5 are left is not shown"):

@@ -244,6 +244,17 @@ def test_critic(name):
     assert all(slope.abs().max() > 0 for slope in slopes)
 
 
+def test_a_card_without_the_critic_that_it_cannot_hold(tmp_path):
+    victim = from_sb3(model(*CASES["tqc"]))
+    with pytest.raises(VictimError, match=r"victim\.critic = None leaves it out"):
+        adv.save_card(tmp_path, victim, environment="Some-v0")
+    victim.critic = None
+    obs = batch(victim.observation_space)
+    np.testing.assert_array_equal(
+        adv.save_card(tmp_path, victim, environment="Some-v0").act_on(obs), victim.act_on(obs)
+    )
+
+
 @pytest.mark.parametrize("name", ["tqc", "tqc cnn", "tqc dict"])
 def test_the_critic_of_tqc_is_the_mean_over_quantiles(name):
     made = model(*CASES[name])

@@ -165,12 +165,13 @@ def report(
             agenda = Agenda(agent, environment, rows, ranges, before, earlier.swept if earlier else (), num_envs, tell)
             # how to repeat it, for the page
             if agent.ref is None:
-                again = f"adv.report(victim, {environment.name!r}, minutes={{:g}}, out={str(folder)!r})"
+                given, more = f"adv.report(victim, {environment.name!r}, out={str(folder)!r}, minutes=", "{:g})"
             else:
                 words = ["adv-wrappers", "report", environment.name, "--victim", agent.ref]
                 words += ["--env-kwargs", json.dumps(environment.kwargs, default=str)] if environment.kwargs else []
                 given = command or shlex.join([*words, "--out", str(folder)])
-                again = given.replace("{", "{{").replace("}", "}}") + " --minutes {:g}"
+                more = " --minutes {:g}"
+            again = given.replace("{", "{{").replace("}", "}}") + more
             return _play(agenda, partial(_write, agenda, identity, again, limit, began))
     except OutOfTime as over:
         raise ValueRangeError(
