@@ -321,7 +321,7 @@ def test_values_on_a_bound_in_another_precision(space: Any, shown: Any) -> None:
 def test_reports_claims_and_plans_say_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(Agenda, "play", lambda *_: None)  # what is said stands before all that is tried
-    found = adv.report(agent(), NoSeed, minutes=1.0, out=tmp_path / "report", num_envs=1, tell=told.append)
+    found = adv.report(agent(), NoSeed, minutes=1.0, out=tmp_path / "{report}", num_envs=1, tell=told.append)
     assert [text for text in told if "WARNING: the environment does not repeat" in text]
     assert any("does not repeat" in reason for reason in found.choices.reasons)
     with pytest.warns(UserWarning, match="does not repeat") as said, contextlib.suppress(adv.errors.NotRobust):
