@@ -148,7 +148,7 @@ class Failing(gym.Wrapper):
 
     def reset(self, **given):
         Failing.resets += 1
-        if multiprocessing.parent_process() is not None and Failing.resets > 5:
+        if multiprocessing.parent_process() is not None and Failing.resets > 7:  # four for the first steps
             raise ValueRangeError("the environment has had enough")
         return super().reset(**given)
 
