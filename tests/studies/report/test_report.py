@@ -481,7 +481,7 @@ def test_one_command_plays_all_that_there_was_no_time_for(plain_report: Callable
     """The order of a report is fixed: what comes later is played after all before it."""
     choices = plain_report(Narrow).choices
     seconds = sum(one.seconds for one in choices.untried)
-    assert seconds > 0 and f"minutes={math.ceil(MINUTES + 1.5 * seconds / 60)}, " in choices.more
+    assert seconds > 0 and f"minutes={math.ceil(MINUTES + 1.5 * seconds / 60)})" in choices.more
 
 
 def test_what_a_users_environment_raises_in_a_training_is_said(tmp_path: Path) -> None:
