@@ -33,7 +33,7 @@ from adv_wrappers.core.types import Info, Space
 from adv_wrappers.environments.object_snapshot import KeepsItself, Walk, make_worlds_anew
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 
-NOTICED_STEPS, MOST_STEPS = 5_000, 20_000  # of an episode that nothing limits
+NOTICED_STEPS, MOST_STEPS = 5_000, 15_000  # of an episode that nothing limits
 CHECKED_STEPS = 3  # of the environment beneath the innermost layer
 LIMIT = "max_episode_steps=1000 among env_kwargs="  # which helps there
 _RESET = "def reset(self, *, seed=None, options=None): super().reset(seed=seed); ...; return observation, {}"
