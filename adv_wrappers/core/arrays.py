@@ -67,8 +67,8 @@ def radius(eps: float, scale: Scale, shape: tuple[int, ...], dtype: DType, devic
 
 
 @functools.lru_cache(maxsize=256)
-def interval(eps: float, scale: Scale, shape: tuple[int, ...], dtype: DType, device: Place) -> tuple[Any, Any]:
-    """One half and twice the :func:`radius`: ``(u - half) * twice`` lies in ``[-radius, radius)`` for u in [0, 1)."""
+def half_and_width(eps: float, scale: Scale, shape: tuple[int, ...], dtype: DType, device: Place) -> tuple[Any, Any]:
+    """One half and twice the :func:`radius`: ``(u - half) * width`` lies in ``[-radius, radius)`` for u in [0, 1)."""
     return radius(0.5, None, (), dtype, device), radius(2 * eps, scale, shape, dtype, device)
 
 

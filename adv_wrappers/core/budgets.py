@@ -29,7 +29,7 @@ from adv_wrappers.core.arrays import (
     clamp,
     distance,
     flat_rows,
-    interval,
+    half_and_width,
     largest,
     library,
     radius,
@@ -548,10 +548,10 @@ class Linf(Budget):
     def draw_around(self, x: Tensor, draws: Draws, grid: bool = False) -> Tensor:
         u = draws.uniform()
         if not grid:
-            half, side = interval(self.eps, self.scale, x.shape[1:], x.dtype, getattr(x, "device", None))
+            half, width = half_and_width(self.eps, self.scale, x.shape[1:], x.dtype, getattr(x, "device", None))
             if not isinstance(u, Tensor):  # numpy takes three times as long for one element in its own place
-                return (u - half) * side + x
-            u.sub_(half).mul_(side)
+                return (u - half) * width + x
+            u.sub_(half).mul_(width)
         else:
             # on the grid every level within reach is as likely as any other
             whole = distance(self.eps, self.scale, True, x.shape[1:], x.dtype, getattr(x, "device", None))

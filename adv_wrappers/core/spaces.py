@@ -151,7 +151,6 @@ _OPPOSITE = ("invalid", "illegal", "unavailable", "forbidden")  # of names whose
 
 
 @lru_cache(1024)
-@lru_cache
 def _names_mask(key: object) -> bool:
     """Whether an entry of this name may say which actions are allowed."""
     name = key.lower() if isinstance(key, str) else ""

@@ -106,9 +106,8 @@ class CheckedEnv(TransparentEnv, KeepsItself):
     """Looks at all that an environment returns, and passes it on. Specs and texts of environments do not name it.
 
     Where the environment says elsewhere which actions are allowed, as by a method ``action_masks``, its infos hold that
-    as ``action_mask``. One of Box2D begins every
-    episode in a world of its own: BipedalWalker and CarRacing keep theirs, and so what an episode meets would depend on
-    those before it.
+    as ``action_mask``. One of Box2D begins every episode in a world of its own: BipedalWalker and CarRacing keep
+    theirs, and so what an episode meets would depend on those before it.
 
     An episode that does not end is an error after ``MOST_STEPS`` steps, unless a
     :class:`gymnasium.wrappers.TimeLimit`, or the environment's spec, says how long it may be.
