@@ -67,8 +67,16 @@ def under_way(memory: dict[str, Tensor], x: Tensor, before: Tensor) -> Tensor:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
+class Channel(NativePerturbation):
+    """Passes values on, late or not all of them."""
+
+    def before(self, x: Tensor, context: Context) -> Tensor:
+        """What is there until a first value arrives, ``[B, *S]`` or ``[*S]``: the first one, unless overridden."""
+        return x
+
+
 @dataclass(frozen=True)
-class Delay(NativePerturbation):
+class Delay(Channel):
     """Every value arrives so many steps later.
 
     Args:
@@ -85,13 +93,9 @@ class Delay(NativePerturbation):
         assert context.memory is not None
         return under_way(context.memory, x, self.before(x, context))[:, 0]
 
-    def before(self, x: Tensor, context: Context) -> Tensor:
-        """What is there until a first value arrives, ``[B, *S]`` or ``[*S]``: the first one, unless overridden."""
-        return x
-
 
 @dataclass(frozen=True)
-class Loss(NativePerturbation):
+class Loss(Channel):
     """Values are lost with probability ``rate``, and the last that arrived stays in their place.
 
     Args:
@@ -111,10 +115,6 @@ class Loss(NativePerturbation):
         arrived = torch.where(lost.view(-1, *(1 for _ in context.shape)), last, x)
         remember_value(context.memory, arrived)
         return arrived
-
-    def before(self, x: Tensor, context: Context) -> Tensor:
-        """What is there until a first value arrives, as for :class:`Delay`."""
-        return x
 
 
 # ----------------------------------------------------------------------------------------------------------------------
