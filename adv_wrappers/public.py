@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Forces, Hybrid, Induce, Timed
 from adv_wrappers.certification.certify import certify
 from adv_wrappers.certification.smoothing import certify_smoothed
-from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
-from adv_wrappers.core.frame_stack import Newest
-from adv_wrappers.core.plausible_transitions import Plausible
-from adv_wrappers.core.temporal_coupling import Coupled
+from adv_wrappers.core.budgets.budget import L0, L2, Linf, Sparse, Valid
+from adv_wrappers.core.budgets.frame_stack import Newest
+from adv_wrappers.core.budgets.plausible_transitions import Plausible
+from adv_wrappers.core.budgets.temporal_coupling import Coupled
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
 from adv_wrappers.core.training_schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.environments.registration import register
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation.aggregates import aggregate
 from adv_wrappers.evaluation.backdoor_rate import backdoor_rate
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.rows.report import Report
 from adv_wrappers.evaluation.searches.worst_dynamics import worst_dynamics
+from adv_wrappers.evaluation.statistics.aggregates import aggregate
 from adv_wrappers.studies import Plan, run, run_suite
 from adv_wrappers.studies.gate import assert_robust
 from adv_wrappers.studies.report.report import report
@@ -128,13 +128,13 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.studies": ("AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"),
     "adv_wrappers.certification.certificate": ("Certificate",),
     "adv_wrappers.certification.ranges": ("certified_ranges",),
-    "adv_wrappers.core.budgets": ("Budget",),
+    "adv_wrappers.core.budgets.budget": ("Budget",),
     "adv_wrappers.core.perturbation": ("Perturbation",),
     "adv_wrappers.daylight": ("Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"),
     "adv_wrappers.errors": tuple(kind.__name__ for kind in AdvWrappersError.__subclasses__()),
-    "adv_wrappers.evaluation.aggregates": ("Aggregates",),
+    "adv_wrappers.evaluation.statistics.aggregates": ("Aggregates",),
     "adv_wrappers.evaluation.searches.beam": ("beam_search",),
-    "adv_wrappers.evaluation.curves": ("Curves", "curves_of"),
+    "adv_wrappers.evaluation.statistics.curves": ("Curves", "curves_of"),
     "adv_wrappers.evaluation.policy_bandit": ("Exp3IX", "non_dominated", "select_online"),
     "adv_wrappers.evaluation.searches.fewest_perturbations": ("fewest_perturbations", "resilience_profile"),
     "adv_wrappers.rendering.attack_view": ("AttackView",),

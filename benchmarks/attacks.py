@@ -50,8 +50,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers import Linf, MaxDiff, MinBest, from_module
 from adv_wrappers.attacks.objectives import CrossEntropy, SquaredDistance
-from adv_wrappers.core.context import Context
-from adv_wrappers.victims.sb3 import from_sb3
+from adv_wrappers.core.engine.context import Context
+from adv_wrappers.victims.sb3.victim import from_sb3
 
 STEPS = 10
 FLOOR, OURS, WHOLE = "floor", "adv_wrappers", "adv_wrappers, MinBest with its label"

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from adv_wrappers import Linf, daylight, from_module
 from adv_wrappers.accel.triton_loader import TRITON_VARIABLE
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 
 OURS, TORCH = "adv_wrappers", "adv_wrappers, plain torch"
 SIZES = (1, 64, 1024, 16384)

@@ -26,7 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 from timing import Data, Page, Results, made_by, prose, table
 
-from adv_wrappers.evaluation.confidence_intervals import caveat, mean_interval, stratified_interval, t_quantile
+from adv_wrappers.evaluation.statistics.confidence_intervals import (
+    caveat,
+    mean_interval,
+    stratified_interval,
+    t_quantile,
+)
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Array]

@@ -26,8 +26,8 @@ from timing import Data, Page, Results, pivot, prose, table
 
 import adv_wrappers as adv
 from adv_wrappers.errors import NotRobust
-from adv_wrappers.evaluation.claim import RobustnessClaim
-from adv_wrappers.evaluation.confidence_intervals import mean_interval
+from adv_wrappers.evaluation.statistics.claim import RobustnessClaim
+from adv_wrappers.evaluation.statistics.confidence_intervals import mean_interval
 from adv_wrappers.studies.gate import assert_robust
 
 WORST = 2.5

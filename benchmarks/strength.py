@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director
-from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.victim_view import VictimView
+from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.threats.presets import parse_threat
 
 STATES, GRID, SEEDS = 512, 41, 3

@@ -59,7 +59,7 @@ from adv_wrappers.atari import *
 from adv_wrappers.daylight import *
 from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.daylight.daylight import transform_of
-from adv_wrappers.evaluation.confidence_intervals import impact, mean_interval
+from adv_wrappers.evaluation.statistics.confidence_intervals import impact, mean_interval
 from adv_wrappers.threats.presets import parse_when
 torch.set_num_threads(1)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.studies import Plan, Store, play_study
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.core.budgets import L2
+from adv_wrappers.core.budgets.budget import L2
 from tests.result_scripts import result_script
 
 

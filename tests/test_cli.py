@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from adv_wrappers.cli import evaluate as evaluation
 from adv_wrappers.cli import main, resilience
-from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.rows.report import Report
 from adv_wrappers.studies import SuiteReport
 from adv_wrappers.threats.presets import presets
 from adv_wrappers.victims import zoo_names

@@ -43,7 +43,7 @@ FLOORS = [
 ]
 LEVEL = {name: i for i, floor in enumerate(FLOORS) for name in ((floor,) if isinstance(floor, str) else floor)}
 SIBLINGS = {"attacks", "daylight", "faults"}
-SB3 = ("victims/sb3", "wrappers/sb3", "training/")
+SB3 = ("victims/sb3/", "wrappers/sb3", "training/")
 FILES = sorted(p for p in ROOT.rglob("*.py"))
 KNOWN = frozenset(FILES)
 

@@ -13,4 +13,4 @@ def test_the_table():
     assert done.returncode == 0, done.stderr
     out = done.stdout.splitlines()
     assert out[0].split()[0] == "route" and out[1].split()[0] == "noise"
-    assert any(line.endswith("core/engine.py  Engine.observe") for line in out)
+    assert any(line.endswith("core/engine/engine.py  Engine.observe") for line in out)

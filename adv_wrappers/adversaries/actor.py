@@ -15,8 +15,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import (
     DecliningPerturbation,
     Effect,

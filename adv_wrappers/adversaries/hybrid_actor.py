@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from adv_wrappers.adversaries.actor import Actor, ActorSpace
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.value import Value
 from adv_wrappers.errors import BudgetError, ThreatError
 

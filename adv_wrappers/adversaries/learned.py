@@ -16,8 +16,8 @@ from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, check_actio
 from adv_wrappers.adversaries.director import Director, load_director, save_director
 from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.core.arrays import flat_rows
-from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget, Valid
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import Observes, On, When, expect_victim
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel

@@ -58,7 +58,7 @@ from adv_wrappers.adversaries.actor import (
 from adv_wrappers.attacks.gradient_attack import Keep, StepLength, Steps, pgd
 from adv_wrappers.attacks.objectives import Margin, OfMean, SquaredDistance
 from adv_wrappers.attacks.restarts import search
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.validation import Limits

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from adv_wrappers.adversaries.actor import Actor, ActorSpace, unit_box
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 
 
 @dataclass(frozen=True)

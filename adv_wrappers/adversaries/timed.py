@@ -17,8 +17,8 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.adversaries.actor import ActionActor, Actor, ActorSpace
-from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget, Valid
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import On, Perturbation, expect_victim
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import replace_victims

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.atari.ale import AtariGame, PressFire, is_atari, make_game, not_a_game
 from adv_wrappers.atari.raw_screen import RawFrames, ShrinkFrames
-from adv_wrappers.core.frame_stack import Newest
+from adv_wrappers.core.budgets.frame_stack import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.gym_make import spec_of

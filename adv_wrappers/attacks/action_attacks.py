@@ -18,11 +18,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget
+from adv_wrappers.core.engine.context import Context
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack
 from adv_wrappers.core.spaces import Field, to_victim
-from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.validation import Positive, Share
 

@@ -26,8 +26,8 @@ from torch import Tensor
 from adv_wrappers.attacks.gradient_attack import GradientAttack, Keep, StepLength, Steps
 from adv_wrappers.attacks.objectives import CrossEntropy, LogitRatio, Margin, Weights, divergence_of
 from adv_wrappers.attacks.restarts import TrackedGradient
-from adv_wrappers.core.context import Context
-from adv_wrappers.core.victim_view import VictimView
+from adv_wrappers.core.engine.context import Context
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.gradients import Gradient, Loss
 

@@ -20,10 +20,10 @@ from adv_wrappers.attacks.adam import Adam
 from adv_wrappers.attacks.gradient_attack import StepLength, Steps
 from adv_wrappers.attacks.objectives import Margin, need_discrete
 from adv_wrappers.core.arrays import flat_rows
-from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget, Valid
+from adv_wrappers.core.engine.context import Context
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import is_integer
 from adv_wrappers.utils.validation import Limits

@@ -22,11 +22,11 @@ from torch import Tensor
 
 from adv_wrappers.attacks.objectives import CrossEntropy, Margin, MarginOfQ, divergence_of, need_discrete
 from adv_wrappers.core.arrays import flat_rows
-from adv_wrappers.core.budgets import L0, Budget, Valid
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import L0, Budget, Valid
+from adv_wrappers.core.engine.context import Context
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.spaces import CHOICES, Field
-from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import BudgetError, SpaceError, VictimError
 from adv_wrappers.utils.validation import Limits
 from adv_wrappers.victims.gradients import Loss

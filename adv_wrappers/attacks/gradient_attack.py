@@ -18,9 +18,9 @@ from torch import Tensor
 from adv_wrappers.attacks.objectives import FirstObjective
 from adv_wrappers.attacks.restarts import GradientThrough, rearranged, search
 from adv_wrappers.core.arrays import flat_rows
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.utils.validation import Limits
 from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
 from adv_wrappers.victims.victim import Victim

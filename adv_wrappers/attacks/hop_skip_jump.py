@@ -28,8 +28,8 @@ from torch import Tensor
 from adv_wrappers.attacks.objectives import need_discrete
 from adv_wrappers.attacks.square import MOST_QUERIES
 from adv_wrappers.core.arrays import flat_rows
-from adv_wrappers.core.budgets import L2, Linf
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import L2, Linf
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.utils.validation import Limits
 from adv_wrappers.victims.victim import Victim

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps, langevin
 from adv_wrappers.attacks.objectives import Temperature, Weights, divergence_of
-from adv_wrappers.core.context import Context
-from adv_wrappers.core.victim_view import VictimView
+from adv_wrappers.core.engine.context import Context
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.utils.validation import Limits
 from adv_wrappers.victims.gradients import Gradient, Loss
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
 from adv_wrappers.attacks.objectives import Classifier, classifier, need_discrete
-from adv_wrappers.core.victim_view import VictimView
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.gradients import Loss
 

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
 from adv_wrappers.attacks.objectives import Classifier, CrossEntropy, Margin, leave_best, need_discrete
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.core.perturbation import Variants
-from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.victims.gradients import Loss
 
 

@@ -22,7 +22,7 @@ from adv_wrappers.attacks.objectives import (
     Temperature,
     temperature_of,
 )
-from adv_wrappers.core.victim_view import VictimView
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.gradients import Loss
 

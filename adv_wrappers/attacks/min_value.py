@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
-from adv_wrappers.core.victim_view import VictimView
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.gradients import Gradient, Loss, by_autograd
 

@@ -25,10 +25,10 @@ from torch import Tensor
 
 from adv_wrappers.attacks.adam import Adam
 from adv_wrappers.attacks.targets import Target, TargetLike, VictimValue, as_target, target_of
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget
+from adv_wrappers.core.engine.context import Context
+from adv_wrappers.core.engine.simulator_protocol import SimulatorLike
 from adv_wrappers.core.perturbation import ActionPerturbation, On, SimulatingPerturbation, VictimAttack
-from adv_wrappers.core.simulator_protocol import SimulatorLike
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.utils.checks import integer

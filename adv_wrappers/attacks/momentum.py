@@ -13,7 +13,7 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps, momentum
 from adv_wrappers.attacks.objectives import Classifier, leave_best, need_discrete
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.utils.validation import Share
 from adv_wrappers.victims.gradients import Gradient, Loss
 

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, Keep, LengthSchedule, StepLength, Steps
 from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.core.perturbation import Variants
-from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.validation import Positive
 from adv_wrappers.victims.gradients import Loss

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core.arrays import library
-from adv_wrappers.core.budgets import Budget, FewFeatures
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget, FewFeatures
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import BoundedPerturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import ValueRangeError

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.budgets import FewFeatures
-from adv_wrappers.core.context import Context
-from adv_wrappers.core.victim_view import VictimView
+from adv_wrappers.core.budgets.budget import FewFeatures
+from adv_wrappers.core.engine.context import Context
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.networks.strided_convolution import SpaceToDepth
 from adv_wrappers.victims.gradients import Gradient, Loss
 from adv_wrappers.victims.victim import Victim

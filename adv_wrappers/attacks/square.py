@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.objectives import Divergence, Margin
-from adv_wrappers.core.budgets import L2, FewFeatures
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import L2, FewFeatures
+from adv_wrappers.core.engine.context import Context
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.validation import Limits, PositiveShare
 from adv_wrappers.victims.gradients import Loss

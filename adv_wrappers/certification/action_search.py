@@ -8,8 +8,8 @@ of the possible actions, and the search has followed it.
 
 Their number grows exponentially with the length of an episode, so most searches have to stop before. What is left then
 are states from which sequences are still open, and the return of each of these is bounded from below
-(:class:`adv_wrappers.evaluation.return_range.LeastReturn`). The lowest of these bounds, and of the returns that were
-found, holds for every attack, whenever the search stops. Two orders are built on the same open states:
+(:class:`~adv_wrappers.evaluation.statistics.return_range.LeastReturn`). The lowest of these bounds, and of the returns
+that were found, holds for every attack, whenever the search stops. Two orders are built on the same open states:
 
 - depth-first, as in the paper, which finds low returns early. The paper's cap is 5000 sequences.
 - best-first: the open states of the lowest bound go next, which raises the bound of all as fast as can be.
@@ -32,8 +32,8 @@ from torch import Tensor
 
 from adv_wrappers.core.types import Array
 from adv_wrappers.environments.snapshot import StateFingerprints
-from adv_wrappers.evaluation.return_range import LeastReturn
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, TreeNode, collection_paused
+from adv_wrappers.evaluation.statistics.return_range import LeastReturn
 from adv_wrappers.utils.deadline import Deadline, TimedBatches
 
 SearchOrder = Literal["depth-first", "best-first"]

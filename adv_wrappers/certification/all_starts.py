@@ -39,7 +39,7 @@ from adv_wrappers.certification.certificate import Certificate, CertifiedEpisode
 from adv_wrappers.certification.interval_dynamics import LARGEST_STATE, IntervalDynamics, dynamics_of
 from adv_wrappers.certification.possible_actions import ObservationBoxes
 from adv_wrappers.core.arrays import Scale
-from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.budgets.budget import Budget, Linf
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import ValueRangeError, VictimError

@@ -30,13 +30,13 @@ from adv_wrappers.certification.greedy_worst_case import PathDeadlines, own_acti
 from adv_wrappers.certification.interval_dynamics import has_dynamics
 from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.core.arrays import Scale
-from adv_wrappers.core.budgets import Budget, Linf, Valid
+from adv_wrappers.core.budgets.budget import Budget, Linf, Valid
 from adv_wrappers.core.spaces import has_images
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.evaluation.return_range import LeastReturn
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
+from adv_wrappers.evaluation.statistics.return_range import LeastReturn
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.precision import full_precision

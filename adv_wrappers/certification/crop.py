@@ -52,14 +52,14 @@ from adv_wrappers.certification.action_search import SearchOrder
 from adv_wrappers.certification.certificate import Certificate, CertifiedEpisode, with_larger_radii
 from adv_wrappers.certification.certify import CertifyingSearch
 from adv_wrappers.certification.smoothing import hoeffding, q_bounds, smoothed_victim, vote_bounds
-from adv_wrappers.core.budgets import L2
+from adv_wrappers.core.budgets.budget import L2
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Array
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.evaluation.return_range import LeastReturn
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
+from adv_wrappers.evaluation.statistics.return_range import LeastReturn
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.threads import one_thread

@@ -15,8 +15,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget, Linf, Valid
-from adv_wrappers.core.frame_stack import Newest
+from adv_wrappers.core.budgets.budget import Budget, Linf, Valid
+from adv_wrappers.core.budgets.frame_stack import Newest
 from adv_wrappers.core.spaces import Field, finite, has_images, to_victim
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Batch, Space

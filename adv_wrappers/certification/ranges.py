@@ -21,7 +21,7 @@ import numpy as np
 from adv_wrappers.certification.certificate import Certificate, cut_text, with_larger_radii
 from adv_wrappers.certification.certify import certify
 from adv_wrappers.core.arrays import Scale
-from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.budgets.budget import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
@@ -36,8 +36,8 @@ from adv_wrappers.evaluation.applicable_attacks import (
 )
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.report import number_text as number_text
-from adv_wrappers.evaluation.row_key import versions
+from adv_wrappers.evaluation.rows.report import number_text as number_text
+from adv_wrappers.evaluation.rows.row_key import versions
 from adv_wrappers.evaluation.searches.beam import beam_search
 from adv_wrappers.registry import BEAM_WIDTH
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines

@@ -72,9 +72,9 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.evaluation.confidence_intervals import finite_returns, least_probability
 from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.return_range import lowest_return
+from adv_wrappers.evaluation.statistics.confidence_intervals import finite_returns, least_probability
+from adv_wrappers.evaluation.statistics.return_range import lowest_return
 from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.pace import Progress
@@ -124,7 +124,7 @@ def certify_smoothed(
         env, seed, num_envs, env_kwargs, make, progress: as :func:`adv_wrappers.evaluate` takes them.
         episodes: how many to play; with n of them no probability above about ``1 - 6 / n`` can be shown.
         least: the least return that is possible; None takes what is known of the environment as it is, its arguments,
-            wrappers and limit of steps included (:class:`adv_wrappers.evaluation.return_range.LeastReturn`).
+            wrappers and limit of steps included (:class:`adv_wrappers.evaluation.statistics.return_range.LeastReturn`).
         confidence: probability, over the episodes, that the certificate holds, for all thresholds and lengths at once.
 
     Raises:

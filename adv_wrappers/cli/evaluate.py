@@ -20,7 +20,7 @@ from adv_wrappers.utils.files import held
 from adv_wrappers.utils.parsing import parse_value
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.report import Report
+    from adv_wrappers.evaluation.rows.report import Report
     from adv_wrappers.victims import Victim
 
 _DEMO: tuple[tuple[str, str, str, tuple[str, ...], int], ...] = (
@@ -114,7 +114,7 @@ def evaluate_(
     # the claim about it, by what is known of the least return
     if at_least is not None:
         from adv_wrappers.environments.environment import Environment
-        from adv_wrappers.evaluation.return_range import lowest_return
+        from adv_wrappers.evaluation.statistics.return_range import lowest_return
 
         lowest_known = lowest_return(Environment.of(env, agent, given["env_kwargs"], given["make"]))
         pass_or_fail(judge_report(report, at_least, len(threats), lowest_known), f"{name} on {env}", junit)

@@ -1,7 +1,7 @@
 """A claim about an agent as a test: ``--at-least`` compares returns with a number, ``--junit`` writes it for CI.
 
 The claim is that a mean return is at least ``X``, and a row's returns show it, do not show it, or refute it
-(:class:`adv_wrappers.evaluation.claim.RobustnessClaim`, with one look at 95%). Only the first
+(:class:`adv_wrappers.evaluation.statistics.claim.RobustnessClaim`, with one look at 95%). Only the first
 passes, so that few episodes fail where they cannot tell. Of ``evaluate`` every row with a threat is judged, without
 threats the clean one; of ``suite`` the worst case on fresh episodes, on which nothing was chosen.
 """
@@ -21,9 +21,9 @@ from adv_wrappers.cli.output import say
 from adv_wrappers.utils.files import probe_file, write
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.claim import RobustnessClaim, Verdict
-    from adv_wrappers.evaluation.report import Report
-    from adv_wrappers.evaluation.row import Row
+    from adv_wrappers.evaluation.rows.report import Report
+    from adv_wrappers.evaluation.rows.row import Row
+    from adv_wrappers.evaluation.statistics.claim import RobustnessClaim, Verdict
     from adv_wrappers.studies import SuiteReport
 
 FAILED = 1  # exit status; 2 is wrong usage
@@ -76,8 +76,8 @@ def judge(row: Row, claim: RobustnessClaim, name: str | None = None, judged: boo
         name: what the row is called; None takes its ``threat``.
         judged: whether the claim is about this row.
     """
-    from adv_wrappers.evaluation.confidence_intervals import caveat
-    from adv_wrappers.evaluation.report import number_text
+    from adv_wrappers.evaluation.rows.report import number_text
+    from adv_wrappers.evaluation.statistics.confidence_intervals import caveat
 
     name = row.threat if name is None else name
     returns = row.returns
@@ -111,7 +111,7 @@ def judge_report(report: Report, least: float, threats: int, lowest: float | Non
         threats: how many rows the claim is about.
         lowest: return that an episode can have; None where it is not known.
     """
-    from adv_wrappers.evaluation.claim import RobustnessClaim
+    from adv_wrappers.evaluation.statistics.claim import RobustnessClaim
 
     claim = RobustnessClaim(least, attacks=max(threats, 1), lowest=lowest)
     asked = range(len(report.threats) - threats, len(report.threats)) if threats else range(1)
@@ -120,7 +120,7 @@ def judge_report(report: Report, least: float, threats: int, lowest: float | Non
 
 def judge_suite(report: SuiteReport, least: float, lowest: float | None) -> list[Judged]:
     """The rows of a suite, which chose the strongest attack, and that attack's on fresh episodes, which is judged."""
-    from adv_wrappers.evaluation.claim import RobustnessClaim
+    from adv_wrappers.evaluation.statistics.claim import RobustnessClaim
 
     claim = RobustnessClaim(least, lowest=lowest)
     name = f"worst case {report.worst.threat} on fresh episodes"

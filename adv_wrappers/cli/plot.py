@@ -11,13 +11,13 @@ from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.signatures import command
 
 
-@command("plot", "adv_wrappers.evaluation.curves.curves_of", without=("source",))
+@command("plot", "adv_wrappers.evaluation.statistics.curves.curves_of", without=("source",))
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="for the figure: .png, .svg or .pdf")
 @table_options
 def plot(store: Path, out: Path | None, **given: Any) -> None:
     """Draw curves from the rows of STORE, a file or a folder, and print their points."""
-    from adv_wrappers.evaluation.curves import curves_of
+    from adv_wrappers.evaluation.statistics.curves import curves_of
     from adv_wrappers.rendering.plots import format_of
     from adv_wrappers.utils.files import probe_file
 

@@ -19,7 +19,7 @@ from adv_wrappers.cli.signatures import command
 from adv_wrappers.errors import TrustError
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.row import Row
+    from adv_wrappers.evaluation.rows.row import Row
     from adv_wrappers.studies import RunSummary, Store
     from adv_wrappers.studies.plan_cells import Expansion, PlanCell
     from adv_wrappers.victims import Victim
@@ -165,7 +165,7 @@ def _over_seeds(about: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]
     import numpy as np
 
     from adv_wrappers.environments.environment import environment_text
-    from adv_wrappers.evaluation.report import victim_text
+    from adv_wrappers.evaluation.rows.report import victim_text
 
     means = np.array([row.mean_return for row in rows], np.float64)
     return {

@@ -20,7 +20,7 @@ from adv_wrappers.utils.files import held
 from adv_wrappers.utils.pace import EVERY_S
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.report import Report
+    from adv_wrappers.evaluation.rows.report import Report
     from adv_wrappers.studies import AttackSetting, SuiteReport
 
 _AGAIN = "; and the strongest again on fresh episodes"
@@ -59,7 +59,7 @@ def suite_(
     check_gate(at_least, junit)
     if dry_run and at_least is not None:
         raise click.UsageError("--dry-run judges nothing: leave out --at-least")
-    from adv_wrappers.evaluation.return_range import lowest_return
+    from adv_wrappers.evaluation.statistics.return_range import lowest_return
     from adv_wrappers.studies import suite_cost
     from adv_wrappers.studies.suite.runner import play_suite
 
@@ -98,7 +98,7 @@ def _setting(
     **given: Any,
 ) -> AttackSetting:
     """What the attacks are made for."""
-    from adv_wrappers.core.budgets import Linf
+    from adv_wrappers.core.budgets.budget import Linf
     from adv_wrappers.core.threat import needed_budget
     from adv_wrappers.environments.environment import Environment
     from adv_wrappers.studies import AttackSetting

@@ -22,7 +22,7 @@ from adv_wrappers.registry import BOTH, FORMS, MOST_HIDDEN, Select
 from adv_wrappers.utils.parsing import parse_value, split_arguments
 
 if TYPE_CHECKING:
-    from adv_wrappers.core.budgets import Budget
+    from adv_wrappers.core.budgets.budget import Budget
     from adv_wrappers.training.agent import Hardened
     from adv_wrappers.victims.saved_networks import Critic
 
@@ -137,8 +137,8 @@ def train_agent_(env: str, select: Select, steps: int, out: Path, **given: Any) 
 
     with imports_of_sb3("agents"):
         from adv_wrappers.training.agent import train_agent
-    from adv_wrappers.core.budgets import Linf
-    from adv_wrappers.evaluation.report import number_text
+    from adv_wrappers.core.budgets.budget import Linf
+    from adv_wrappers.evaluation.rows.report import number_text
 
     # progress is told after every rollout, and of checkpoints with what the agent earns
     first, note = load_agent(given), ""
@@ -277,7 +277,7 @@ def train_critic_(
 
 
 def _show(critic: Critic) -> None:
-    from adv_wrappers.evaluation.report import number_text
+    from adv_wrappers.evaluation.rows.report import number_text
 
     last = critic.card["losses"][-1]
     values = ", ".join(f"{key} {number_text(last[key])}" for key in ("loss", "robustness", "width", "q", "mean_return"))

@@ -1,1 +1,1 @@
-"""The engine: threats are values, and one engine applies them to batches of rows."""
+"""Threats as values, with their budgets, timings and spaces; and the engine that applies them to rows."""

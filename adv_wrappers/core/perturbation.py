@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget, Valid
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Chance, Counter, Flags
 from adv_wrappers.core.value import Value
@@ -86,7 +86,7 @@ class Perturbation(Effect):
             then recorded once as a graph and replayed (:mod:`adv_wrappers.accel.cuda_graphs`).
         arrays: a promise that its ``__call__`` computes on numpy arrays as it does on tensors, with the same bits, and
             neither writes to what it is given nor returns it. The context then holds arrays, without an action mask
-            (:mod:`adv_wrappers.core.numpy_backend`). A subclass may have another ``__call__``, so it promises
+            (:mod:`adv_wrappers.core.engine.numpy_backend`). A subclass may have another ``__call__``, so it promises
             anew.
     """
 

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.core.arrays import Scale
-from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.context import Context
-from adv_wrappers.core.frame_stack import Newest
+from adv_wrappers.core.budgets.budget import Budget, Linf
+from adv_wrappers.core.budgets.frame_stack import Newest
+from adv_wrappers.core.budgets.plausible_transitions import Plausible
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import (
     MOST_PASSES,
@@ -32,7 +33,6 @@ from adv_wrappers.core.perturbation import (
     expect_victim,
     function_name,
 )
-from adv_wrappers.core.plausible_transitions import Plausible
 from adv_wrappers.core.spaces import At, Field, Key, keys_in
 from adv_wrappers.core.types import Array, Space, VictimLike
 from adv_wrappers.core.value import Value, Victims, decode

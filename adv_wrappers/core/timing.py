@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, cast
 import numpy as np
 from torch import Tensor
 
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import Step, When, expect_victim
 from adv_wrappers.core.types import Flags
 from adv_wrappers.errors import ThreatError, VictimError

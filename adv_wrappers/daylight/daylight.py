@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.daylight.blur import MedianBlur
 from adv_wrappers.daylight.brightness import Brightness
 from adv_wrappers.daylight.jpeg import JPEG

@@ -20,8 +20,8 @@ import numpy as np
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.daylight.images import Limits, batched, limits_of, size_of

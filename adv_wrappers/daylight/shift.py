@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.daylight.images import Limits, batched, limits_of, split
 from adv_wrappers.daylight.opencv import by_arrays
 from adv_wrappers.daylight.transform import Transform, WholeRange

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget, Valid
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field

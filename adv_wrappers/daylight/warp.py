@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.daylight.images import Limits, size_of, split
 from adv_wrappers.daylight.opencv import HostImages, by_arrays, each
 from adv_wrappers.daylight.transform import Transform

@@ -23,7 +23,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from adv_wrappers.core.clock import Seeds, row_seeds
+from adv_wrappers.core.engine.clock import Seeds, row_seeds
 from adv_wrappers.core.types import Array, Floats, Info, Rows
 from adv_wrappers.environments.simulator import EnvironmentBeneath
 from adv_wrappers.errors import SpaceError, ValueRangeError

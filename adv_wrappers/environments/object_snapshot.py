@@ -27,8 +27,8 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import EzPickle
 from torch import Tensor, nn
 
-from adv_wrappers.core.context import AppliedThreat
-from adv_wrappers.core.numpy_backend import NumpyAttack
+from adv_wrappers.core.engine.context import AppliedThreat
+from adv_wrappers.core.engine.numpy_backend import NumpyAttack
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Array
 from adv_wrappers.core.value import Value

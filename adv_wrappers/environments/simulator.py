@@ -19,7 +19,7 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor
 
-from adv_wrappers.core.simulator_protocol import SimulatedStep, SimulatorLike
+from adv_wrappers.core.engine.simulator_protocol import SimulatedStep, SimulatorLike
 from adv_wrappers.core.types import Rows
 from adv_wrappers.environments.replay import record_for_replay
 from adv_wrappers.environments.snapshot import Snapshot, check_repeats

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.spaces import At, Field, has_images
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space

@@ -13,8 +13,8 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.evaluation.confidence_intervals import mean_interval
 from adv_wrappers.evaluation.evaluate import evaluate
+from adv_wrappers.evaluation.statistics.confidence_intervals import mean_interval
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.utils.validation import EpisodeCount, Seed, checked
 from adv_wrappers.victims import Victim, load_victim

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from adv_wrappers.attacks.targets import Target
 from adv_wrappers.errors import SimulationError
-from adv_wrappers.evaluation import confidence_intervals
-from adv_wrappers.evaluation.confidence_intervals import KnownRange
-from adv_wrappers.evaluation.measurements import BlockMeasurements
+from adv_wrappers.evaluation.measurements.measurements import BlockMeasurements
+from adv_wrappers.evaluation.measurements.sampled_distances import Distance, ObservationSample
 from adv_wrappers.evaluation.player import Block, Cell
-from adv_wrappers.evaluation.row import Checks, DrawResults, Row
-from adv_wrappers.evaluation.sampled_distances import Distance, ObservationSample
+from adv_wrappers.evaluation.rows.row import Checks, DrawResults, Row
+from adv_wrappers.evaluation.statistics import confidence_intervals
+from adv_wrappers.evaluation.statistics.confidence_intervals import KnownRange
 from adv_wrappers.evaluation.threat_stacks import json_form
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.evaluation.evaluator import Evaluator
-from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.rendering.table import Tabular, TextTable, grouped
 from adv_wrappers.utils.pace import StepTimer

@@ -10,9 +10,9 @@ import numpy as np
 
 from adv_wrappers.core.spaces import has_images
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.metrics import metric_of
-from adv_wrappers.evaluation.sampled_distances import Distance
-from adv_wrappers.evaluation.target_distance import Measure
+from adv_wrappers.evaluation.measurements.metrics import metric_of
+from adv_wrappers.evaluation.measurements.sampled_distances import Distance
+from adv_wrappers.evaluation.measurements.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.registry import By
 from adv_wrappers.utils.frozen import set_fields

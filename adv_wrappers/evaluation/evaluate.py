@@ -16,12 +16,12 @@ from adv_wrappers.evaluation.cost import warn_of_long_attacks
 from adv_wrappers.evaluation.episodes import Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Processes
-from adv_wrappers.evaluation.measurements import BlockMeasurements
+from adv_wrappers.evaluation.measurements.measurements import BlockMeasurements
+from adv_wrappers.evaluation.measurements.target_distance import Measure
 from adv_wrappers.evaluation.player import Block, PlayerSetup
-from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.row import Row
-from adv_wrappers.evaluation.store import ROWS_FILE, PlayedCell, Store, unknown_key
-from adv_wrappers.evaluation.target_distance import Measure
+from adv_wrappers.evaluation.rows.report import Report
+from adv_wrappers.evaluation.rows.row import Row
+from adv_wrappers.evaluation.rows.store import ROWS_FILE, PlayedCell, Store, unknown_key
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_action, worst_action
 from adv_wrappers.registry import By
 from adv_wrappers.utils.files import holding
@@ -83,9 +83,9 @@ def evaluate(
             id.
         make: a function called as ``make(id, **env_kwargs)`` instead of ``gymnasium.make``.
         minimum: return that impact counts from: a number, or ``"worst-action"``; None takes the game's own. That is
-            what is known of the environment's rewards (:class:`adv_wrappers.evaluation.return_range.LeastReturn`), if
-            anything is. ``"worst-action"`` is the agent that takes the action it values least in every state, which is
-            then a run of its own.
+            what is known of the environment's rewards
+            (:class:`adv_wrappers.evaluation.statistics.return_range.LeastReturn`), if anything is. ``"worst-action"``
+            is the agent that takes the action it values least in every state, which is then a run of its own.
         distances: how observations are compared beside ``l2`` and ``linf``, which are always taken: ``"ssim"``,
             ``"psnr"``, and functions of two batches with a ``name``, computed on at most 256 attacked steps of a run.
             None takes ssim and psnr where observations are images of uint8.

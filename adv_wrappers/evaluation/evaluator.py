@@ -11,19 +11,19 @@ from adv_wrappers.environments.dmc import feature_names
 from adv_wrappers.environments.environment import Environment, is_named, json_value
 from adv_wrappers.errors import SimulationError, ValueRangeError
 from adv_wrappers.evaluation.cell_run import CellRun
-from adv_wrappers.evaluation.checked_row import CheckedRow
-from adv_wrappers.evaluation.confidence_intervals import KnownRange
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Executor, ThisProcess
-from adv_wrappers.evaluation.measurements import BlockMeasurements
+from adv_wrappers.evaluation.measurements.measurements import BlockMeasurements
+from adv_wrappers.evaluation.measurements.sampled_distances import sampled_distances
+from adv_wrappers.evaluation.measurements.target_distance import measure_text, measured_target
 from adv_wrappers.evaluation.player import Block, Cell, Player
-from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.report_warnings import find_warnings
-from adv_wrappers.evaluation.return_range import known_range
-from adv_wrappers.evaluation.row import COLUMNS, Row, compared
-from adv_wrappers.evaluation.row_key import revision, row_key, versions
-from adv_wrappers.evaluation.sampled_distances import sampled_distances
-from adv_wrappers.evaluation.target_distance import measure_text, measured_target
+from adv_wrappers.evaluation.rows.checked_row import CheckedRow
+from adv_wrappers.evaluation.rows.report import Report
+from adv_wrappers.evaluation.rows.report_warnings import find_warnings
+from adv_wrappers.evaluation.rows.row import COLUMNS, Row, compared
+from adv_wrappers.evaluation.rows.row_key import revision, row_key, versions
+from adv_wrappers.evaluation.statistics.confidence_intervals import KnownRange
+from adv_wrappers.evaluation.statistics.return_range import known_range
 from adv_wrappers.evaluation.threat_stacks import (
     ThreatStack,
     is_worst_action,

@@ -19,7 +19,7 @@ from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.environments.environment import Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, threat_in_errors
-from adv_wrappers.evaluation import image_distances
+from adv_wrappers.evaluation.measurements import image_distances
 from adv_wrappers.evaluation.threat_stacks import parts_of_stack
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
 from adv_wrappers.rendering.frames import FrameReader

@@ -14,11 +14,11 @@ from adv_wrappers.errors import SpaceError, ValueRangeError, threat_in_errors
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Tell
 from adv_wrappers.evaluation.first_steps import OutsideSpace, unrepeated
-from adv_wrappers.evaluation.measurements import BlockMeasurements
-from adv_wrappers.evaluation.metrics import EpisodeMetrics, metric_of
+from adv_wrappers.evaluation.measurements.measurements import BlockMeasurements
+from adv_wrappers.evaluation.measurements.metrics import EpisodeMetrics, metric_of
+from adv_wrappers.evaluation.measurements.sampled_distances import ObservationSample
+from adv_wrappers.evaluation.measurements.target_distance import EpisodeLosses
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes, side_by_side
-from adv_wrappers.evaluation.sampled_distances import ObservationSample
-from adv_wrappers.evaluation.target_distance import EpisodeLosses
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.utils.processes import pickled

@@ -17,16 +17,16 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.dmc import CONTROL_OBSERVATIONS, PREFIX, DmcVectorEnv, dmc_vector
 from adv_wrappers.environments.environment import EnvFactory, Environment, not_side_by_side
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
-from adv_wrappers.evaluation.measurements import BlockMeasurements, BlockMonitor, Mask
-from adv_wrappers.evaluation.metrics import EpisodeMetrics
-from adv_wrappers.evaluation.sampled_distances import ObservationSample
-from adv_wrappers.evaluation.target_distance import EpisodeLosses
+from adv_wrappers.evaluation.measurements.measurements import BlockMeasurements, BlockMonitor, Mask
+from adv_wrappers.evaluation.measurements.metrics import EpisodeMetrics
+from adv_wrappers.evaluation.measurements.sampled_distances import ObservationSample
+from adv_wrappers.evaluation.measurements.target_distance import EpisodeLosses
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.action_recorder import VectorActionRecorder

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, NativePerturbation
 from adv_wrappers.utils.validation import Limits, PositiveShare
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbation, RewardPerturbation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.faults.actuators import NoiseKind

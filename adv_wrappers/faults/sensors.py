@@ -12,8 +12,8 @@ from torch import Tensor
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.arrays import flat_rows
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbation, discrete_observation
 from adv_wrappers.core.spaces import Field

@@ -12,8 +12,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field

@@ -1,7 +1,7 @@
 """Studies: what is played is chosen from rows, and rows end in a conclusion: plans, suites, reports, the standing."""
 
 from adv_wrappers.evaluation.cost import Cost, Costs
-from adv_wrappers.evaluation.store import Store
+from adv_wrappers.evaluation.rows.store import Store
 from adv_wrappers.studies.plan import Grid, Plan
 from adv_wrappers.studies.plan_cells import expand
 from adv_wrappers.studies.run_time import suite_cost

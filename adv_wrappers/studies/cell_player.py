@@ -15,8 +15,8 @@ from adv_wrappers.errors import StoreError
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Executor, Processes, Tell, ThisProcess
 from adv_wrappers.evaluation.player import Player
-from adv_wrappers.evaluation.row_key import row_key
-from adv_wrappers.evaluation.store import PlayedCell, process_name
+from adv_wrappers.evaluation.rows.row_key import row_key
+from adv_wrappers.evaluation.rows.store import PlayedCell, process_name
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack, json_form
 from adv_wrappers.studies.plan_cells import PlanCell, load_of_plan
 from adv_wrappers.studies.suite.entry import AttackSetting

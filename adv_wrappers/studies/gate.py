@@ -1,7 +1,7 @@
 """assert_robust: a test of a user's own suite, which fails where an agent does not keep what is asked for under attack.
 
 A sequential test. Episodes are played in looks, of 10, 20, 40, ... episodes an attack in all, and after each look the
-returns of every attack are judged (:class:`adv_wrappers.evaluation.claim.RobustnessClaim`). The
+returns of every attack are judged (:class:`adv_wrappers.evaluation.statistics.claim.RobustnessClaim`). The
 test fails as soon as one attack's mean lies below ``min_return``, and passes as soon as every attack's mean lies at or
 above it. What lies on both sides is played on. A test that ends without a verdict, out of time or of episodes, has not
 shown the
@@ -21,17 +21,17 @@ from typing import Annotated
 
 import numpy as np
 
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import NotRobust, ValueRangeError
-from adv_wrappers.evaluation.claim import RobustnessClaim
-from adv_wrappers.evaluation.confidence_intervals import LEAST_EPISODES
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
-from adv_wrappers.evaluation.metrics import metric_of
-from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.evaluation.return_range import lowest_return
+from adv_wrappers.evaluation.measurements.metrics import metric_of
+from adv_wrappers.evaluation.rows.report import number_text
+from adv_wrappers.evaluation.statistics.claim import RobustnessClaim
+from adv_wrappers.evaluation.statistics.confidence_intervals import LEAST_EPISODES
+from adv_wrappers.evaluation.statistics.return_range import lowest_return
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.studies import AttackSetting, entries_that_apply
 from adv_wrappers.utils.threads import one_thread
@@ -138,7 +138,8 @@ def assert_robust(
         most_episodes: of each attack.
         return_range: the lowest and the highest return that an episode can have, each None where it is not known; None
             takes what is known of the environment's least return
-            (:class:`adv_wrappers.evaluation.return_range.LeastReturn`). Nearly equal returns are judged by it.
+            (:class:`~adv_wrappers.evaluation.statistics.return_range.LeastReturn`). Nearly equal returns are judged
+            by it.
         rare: the share of episodes from which on a kind of them must not be missed where nearly all that were played
             are equal, and their range is not known: 0.05 takes at least 72 of these to pass, 0.01 takes 368.
 

@@ -1,7 +1,7 @@
 """The cells of a plan: what is played, each one row, and what is left out because it does not apply.
 
-A cell has the key of :func:`adv_wrappers.evaluation.row_key.row_key`, so a row that a store holds already is the same
-row. Everything is checked here, before anything is played.
+A cell has the key of :func:`adv_wrappers.evaluation.rows.row_key.row_key`, so a row that a store holds already is the
+same row. Everything is checked here, before anything is played.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from filelock import Timeout
 
-from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment, json_value, named_code
 from adv_wrappers.environments.named_function import MakeFunction
@@ -36,7 +36,7 @@ from adv_wrappers.evaluation.cost import warn_of_long_attacks
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Cell, Player
-from adv_wrappers.evaluation.row_key import row_key
+from adv_wrappers.evaluation.rows.row_key import row_key
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, json_form
 from adv_wrappers.studies.plan import Grid, Plan, Threat, environment_parts
 from adv_wrappers.studies.suite.attack_lists import SUITES, TIMED, entries_that_apply, entry_named

@@ -22,12 +22,12 @@ from adv_wrappers.environments.environment import AnyEnvironment, Environment, E
 from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.environments.physical_parameters import PhysicalParameters, parameters_of
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError, WorkerError
-from adv_wrappers.evaluation.confidence_intervals import MeanWithInterval
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.evaluation.metrics import metric_of
-from adv_wrappers.evaluation.row import Row
-from adv_wrappers.evaluation.row_key import versions
-from adv_wrappers.evaluation.store import ROWS_FILE, Store
+from adv_wrappers.evaluation.measurements.metrics import metric_of
+from adv_wrappers.evaluation.rows.row import Row
+from adv_wrappers.evaluation.rows.row_key import versions
+from adv_wrappers.evaluation.rows.store import ROWS_FILE, Store
+from adv_wrappers.evaluation.statistics.confidence_intervals import MeanWithInterval
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.studies.plan_cells import expand

@@ -24,9 +24,9 @@ from adv_wrappers.evaluation.cost import Cost, Costs, run_seconds
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import kept_rows
 from adv_wrappers.evaluation.evaluator import Evaluator
-from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.rows.row import Row
+from adv_wrappers.evaluation.rows.store import Store
 from adv_wrappers.evaluation.searches.beam import BEAM_FILE, TOGETHER
-from adv_wrappers.evaluation.store import Store
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.studies.cell_player import CellPlayer
 from adv_wrappers.studies.plan import Plan

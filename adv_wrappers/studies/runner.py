@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from adv_wrappers.environments.environment import environment_text
 from adv_wrappers.errors import WorkerError
 from adv_wrappers.evaluation.executor import Played
-from adv_wrappers.evaluation.store import PlayedCell, Store
+from adv_wrappers.evaluation.rows.store import PlayedCell, Store
 from adv_wrappers.studies.cell_player import CellExecutor, opened_executor
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.studies.plan_cells import Expansion, PlanCell, check_victims, expand

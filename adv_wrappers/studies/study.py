@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from adv_wrappers.errors import ValueRangeError, WorkerError
-from adv_wrappers.evaluation.row import Row
-from adv_wrappers.evaluation.store import Store
+from adv_wrappers.evaluation.rows.row import Row
+from adv_wrappers.evaluation.rows.store import Store
 from adv_wrappers.studies.cell_player import CellExecutor, opened_executor
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.studies.plan_cells import expand

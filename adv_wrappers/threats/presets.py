@@ -23,8 +23,10 @@ from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.adversaries.timed import Timed
-from adv_wrappers.core.budgets import Budget, OfFrames, Valid, budget_of
-from adv_wrappers.core.frame_stack import Newest
+from adv_wrappers.core.budgets.budget import Budget, OfFrames, Valid, budget_of
+from adv_wrappers.core.budgets.frame_stack import Newest
+from adv_wrappers.core.budgets.plausible_transitions import Plausible
+from adv_wrappers.core.budgets.temporal_coupling import Coupled
 from adv_wrappers.core.perturbation import (
     ActionPerturbation,
     DynamicsPerturbation,
@@ -36,9 +38,7 @@ from adv_wrappers.core.perturbation import (
     check_how,
     expect_victim,
 )
-from adv_wrappers.core.plausible_transitions import Plausible
 from adv_wrappers.core.spaces import At
-from adv_wrappers.core.temporal_coupling import Coupled
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import And, Bernoulli, Not, Or, Pair, Strategic, Timing
 from adv_wrappers.core.value import Value, construct, decode

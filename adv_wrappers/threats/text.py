@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.attacks.targets import Target, target_text
-from adv_wrappers.core.budgets import Budget, Linf, OfFrames, budget_of
-from adv_wrappers.core.frame_stack import Newest
+from adv_wrappers.core.budgets.budget import Budget, Linf, OfFrames, budget_of
+from adv_wrappers.core.budgets.frame_stack import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Timing

@@ -31,7 +31,7 @@ from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import Director
 from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Info
@@ -41,7 +41,7 @@ from adv_wrappers.errors import (
     SpaceError,
     ThreatError,
 )
-from adv_wrappers.evaluation.measurements import BlockMeasurements
+from adv_wrappers.evaluation.measurements.measurements import BlockMeasurements
 from adv_wrappers.registry import BOTH, FORMS, Form, Observe
 from adv_wrappers.threats.presets import as_actor, parse_when
 from adv_wrappers.training.algorithms import ALGORITHMS, Training, made_model

@@ -54,7 +54,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from adv_wrappers.adversaries.actor import ActionActor, Actor
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, fits, given_budget
 from adv_wrappers.core.value import Value
@@ -65,7 +65,7 @@ from adv_wrappers.errors import (
     ValueRangeError,
     VictimError,
 )
-from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.registry import Rewards, Robust, Select
 from adv_wrappers.threats.presets import as_actor, as_threat, parse_when, presets
 from adv_wrappers.training import hyperparameters as defaults

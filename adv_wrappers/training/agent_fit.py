@@ -38,12 +38,12 @@ from adv_wrappers.adversaries.director import Director
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.training.algorithms import Training
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.director_networks import director_of

@@ -23,8 +23,8 @@ from adv_wrappers.evaluation.episodes import SEED_OFFSET, Episodes
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Player
-from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.rows.report import Report
+from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.training.fit import next_multiple
 from adv_wrappers.utils.files import write_json
@@ -32,7 +32,7 @@ from adv_wrappers.utils.reading import read_json
 from adv_wrappers.utils.scalar_log import optional_log
 from adv_wrappers.utils.validation import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.victims import from_sb3
-from adv_wrappers.victims.hidden_state import unchanged_randomness
+from adv_wrappers.victims.modules.hidden_state import unchanged_randomness
 from adv_wrappers.victims.victim import Select
 from adv_wrappers.wrappers.layer import LAYERS, Layer, counts, inner_layers, layers, wrappers_of
 from adv_wrappers.wrappers.sb3_layers import VecProbabilisticTiming

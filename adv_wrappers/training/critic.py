@@ -26,15 +26,15 @@ from torch.nn.functional import smooth_l1_loss
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.budgets.budget import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.evaluation.confidence_intervals import footnotes
 from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.report import Report, interval_text, number_text
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
+from adv_wrappers.evaluation.rows.report import Report, interval_text, number_text
+from adv_wrappers.evaluation.statistics.confidence_intervals import footnotes
 from adv_wrappers.networks.policy_layers import ActionValue, Normalize
 from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.training.folder import (

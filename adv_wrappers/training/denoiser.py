@@ -29,7 +29,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError

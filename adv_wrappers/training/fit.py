@@ -32,7 +32,7 @@ from adv_wrappers.training.scoring import Scoring
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.reading import decoding, members, read_bytes, read_json
-from adv_wrappers.victims.sb3_zip import stored_tensors
+from adv_wrappers.victims.sb3.zip_file import stored_tensors
 
 _COUNTS = ("num_timesteps", "_n_updates")
 

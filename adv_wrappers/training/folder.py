@@ -25,7 +25,7 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.core.value import Value
 from adv_wrappers.environments.environment import Environment, is_named, text_of_function
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.row_key import revision, versions
+from adv_wrappers.evaluation.rows.row_key import revision, versions
 from adv_wrappers.networks.card import Section, role_of
 from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.utils.files import make_folder, rename_file, write, write_json

@@ -20,7 +20,7 @@ from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.victims import Victim
-from adv_wrappers.victims.sb3_networks import is_image_space
+from adv_wrappers.victims.sb3.networks import is_image_space
 
 Conv = tuple[int, int, int]  # channels, kernel, stride
 NATURE: tuple[Conv, ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2015

@@ -34,7 +34,7 @@ from adv_wrappers.core.types import Array, Space
 from adv_wrappers.environments.environment import AnyEnvironment, EnvFactory, Environment, MakeEnv
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
-from adv_wrappers.evaluation.row_key import versions
+from adv_wrappers.evaluation.rows.row_key import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.training.folder import STATE, TrainingFolder, described
@@ -54,7 +54,7 @@ from adv_wrappers.utils.validation import (
     checked,
 )
 from adv_wrappers.victims import load_card, load_victim, save_card
-from adv_wrappers.victims.module import from_module
+from adv_wrappers.victims.modules.module import from_module
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import AnyVectorEnv

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from adv_wrappers.certification.greedy_worst_case import PlayedEpisodes, play_choices, worst_possible_action
 from adv_wrappers.certification.possible_actions import PossibleActions
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.spaces import has_images
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.evaluation.episodes import Episodes, checkpoint_seeds
 from adv_wrappers.evaluation.executor import Executor, Played, Processes, Tell, ThisProcess
-from adv_wrappers.evaluation.measurements import BlockMeasurements
+from adv_wrappers.evaluation.measurements.measurements import BlockMeasurements
 from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.utils.processes import pickled

@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from adv_wrappers.core.clock import Seeds, row_seeds
+from adv_wrappers.core.engine.clock import Seeds, row_seeds
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.environments.environment import Environment, not_side_by_side
 from adv_wrappers.errors import AdvWrappersError, WorkerError

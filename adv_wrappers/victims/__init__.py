@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from adv_wrappers.victims.card import environment_of, load_card, save_card
-from adv_wrappers.victims.module import from_module
+from adv_wrappers.victims.modules.module import from_module
+from adv_wrappers.victims.modules.torchscript import from_torchscript
 from adv_wrappers.victims.onnx.victim import from_onnx
 from adv_wrappers.victims.references import load_victim, zoo_names
 from adv_wrappers.victims.rllib import from_rllib
-from adv_wrappers.victims.sb3 import from_sb3, load_sb3
-from adv_wrappers.victims.torchscript import from_torchscript
+from adv_wrappers.victims.sb3.victim import from_sb3, load_sb3
 from adv_wrappers.victims.victim import Victim
 
 __all__ = [

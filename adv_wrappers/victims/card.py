@@ -22,8 +22,8 @@ from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.reading import decoding, most_numbers
-from adv_wrappers.victims.module import ModuleVictim, VictimNetworks, from_module
-from adv_wrappers.victims.probe import random_rows
+from adv_wrappers.victims.modules.module import ModuleVictim, VictimNetworks, from_module
+from adv_wrappers.victims.modules.probe import random_rows
 from adv_wrappers.victims.victim import OutputKind, Select, Victim
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from adv_wrappers.bounds.crown_bounds import crown
 from adv_wrappers.bounds.interval_bounds import interval
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.validation import checked

@@ -27,7 +27,7 @@ from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork
 from adv_wrappers.registry import Method as Method
 from adv_wrappers.utils.checks import check_choice
-from adv_wrappers.victims.module import ModuleVictim
+from adv_wrappers.victims.modules.module import ModuleVictim
 from adv_wrappers.victims.victim import Victim
 
 REFINE = 20  # steps of method="refined"

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import torch
 
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.errors import VictimError
 from adv_wrappers.registry import VICTIM_FILES, WITH_SPACES, written_references
 from adv_wrappers.utils.reading import check_max_bytes
@@ -26,7 +26,7 @@ from adv_wrappers.victims.hub import fetch
 from adv_wrappers.victims.purified import Purified
 from adv_wrappers.victims.rllib import from_rllib
 from adv_wrappers.victims.robot_checkpoints import Library, load_checkpoint
-from adv_wrappers.victims.sb3 import Stats, load_sb3
+from adv_wrappers.victims.sb3.victim import Stats, load_sb3
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Select, Victim, device_of
 

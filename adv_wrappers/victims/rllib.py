@@ -26,8 +26,8 @@ from adv_wrappers.errors import CardError, TrustError, VictimError
 from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize, OneHot, PerKey, dtype_to_normalize
 from adv_wrappers.utils.trees import map_leaves
 from adv_wrappers.victims.distributions import unscale
-from adv_wrappers.victims.module import ModuleVictim, VictimNetworks
-from adv_wrappers.victims.probe import random_rows
+from adv_wrappers.victims.modules.module import ModuleVictim, VictimNetworks
+from adv_wrappers.victims.modules.probe import random_rows
 from adv_wrappers.victims.victim import OutputKind, RecurrentState, Select, choice_sizes, device_of
 
 Connectors = Any  # a pipeline of RLlib, or a sequence of its connectors

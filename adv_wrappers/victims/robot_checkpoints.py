@@ -22,8 +22,8 @@ from adv_wrappers.errors import CardError
 from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize
 from adv_wrappers.networks.recurrent import RecurrentActor
 from adv_wrappers.utils.reading import decoding, read_bytes
-from adv_wrappers.victims.module import ModuleVictim, VictimNetworks
-from adv_wrappers.victims.sb3_zip import stored_tensors
+from adv_wrappers.victims.modules.module import ModuleVictim, VictimNetworks
+from adv_wrappers.victims.sb3.zip_file import stored_tensors
 from adv_wrappers.victims.victim import Select
 
 Library = Literal["rsl_rl", "rl_games"]

@@ -19,8 +19,8 @@ from gymnasium.vector.utils import batch_space
 from adv_wrappers.adversaries.actor import ActionsFromOutside, Actor, ActorSpace, Unperturbed, check_actions
 from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.adversaries.learned import append_actions, append_spent
-from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.clock import row_seeds
+from adv_wrappers.core.budgets.budget import Budget, Valid
+from adv_wrappers.core.engine.clock import row_seeds
 from adv_wrappers.core.perturbation import On, When
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, fits

@@ -23,9 +23,9 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.clock import Seeds, row_seeds
-from adv_wrappers.core.engine import Autoreset, Engine
+from adv_wrappers.core.budgets.budget import Budget
+from adv_wrappers.core.engine.clock import Seeds, row_seeds
+from adv_wrappers.core.engine.engine import Autoreset, Engine
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import How, On, When
 from adv_wrappers.core.spaces import (

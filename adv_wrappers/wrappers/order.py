@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from adv_wrappers.core.frame_stack import Newest
+from adv_wrappers.core.budgets.frame_stack import Newest
 from adv_wrappers.core.spaces import Key
 from adv_wrappers.errors import OrderError
 from adv_wrappers.networks.policy_layers import Normalize

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import gymnasium as gym
 
-from adv_wrappers.core.clock import row_seeds
+from adv_wrappers.core.engine.clock import row_seeds
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.errors import SnapshotError, ThreatError
 from adv_wrappers.victims import Victim

@@ -22,7 +22,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode, VectorWrapper
 from numpy.typing import NDArray
 
-from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import OrderError, SpaceError, VictimError

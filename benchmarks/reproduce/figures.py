@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adv_wrappers.evaluation.confidence_intervals import mean_interval, t_quantile
+from adv_wrappers.evaluation.statistics.confidence_intervals import mean_interval, t_quantile
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from figures import of_seeds, table
 
-from adv_wrappers.evaluation.confidence_intervals import mean_interval
+from adv_wrappers.evaluation.statistics.confidence_intervals import mean_interval
 from adv_wrappers.rendering.frames import ATTACKED, MUTED
 
 COLOURS = {"sa-rl": "#7c3aed", "pa-ad": ATTACKED, "robust-sarsa": "#0f766e", "max-diff": "#b45309", "noise": MUTED}

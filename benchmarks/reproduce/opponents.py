@@ -21,7 +21,7 @@ from figures import Figure, kept, of_row, table
 from page import AGAIN, WORK, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.confidence_intervals import mean_interval
+from adv_wrappers.evaluation.statistics.confidence_intervals import mean_interval
 
 GAME, OPTIONS = "mpe2.simple_tag_v3", {"num_adversaries": 1}
 VICTIM, OPPONENT = "adversary_0", "agent_0"

@@ -19,7 +19,7 @@ from figures import brief, kept, table
 from page import AGAIN, WORK, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
-from adv_wrappers.core.plausible_transitions import action_vectors
+from adv_wrappers.core.budgets.plausible_transitions import action_vectors
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.saved_networks import Dynamics
 

@@ -24,7 +24,7 @@ from figures import brief, kept, table
 from page import AGAIN, WORK, Data, Page, Results, prose
 
 import adv_wrappers as adv
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.training.denoiser import train_denoiser
 
 CASES: dict[str, dict[str, Any]] = {

@@ -22,7 +22,7 @@ from page import WORK, Data, Page, Results, episode_options
 
 import adv_wrappers as adv
 from adv_wrappers.certification.all_starts import certify_all_starts
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.training.defences.radial import RadialDQN
 from adv_wrappers.training.defences.sa import SADQN
 

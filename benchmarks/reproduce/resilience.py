@@ -26,9 +26,9 @@ from figures import number, table
 from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.confidence_intervals import mean_interval
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.searches.fewest_perturbations import fewest_perturbations, resilience_profile
+from adv_wrappers.evaluation.statistics.confidence_intervals import mean_interval
 from adv_wrappers.rendering.plots import TrainingCurve, plot_histograms, plot_trainings
 from adv_wrappers.training.resilience.result import LAST, AttackedEpisodes, Resilience
 

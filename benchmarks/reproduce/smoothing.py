@@ -26,7 +26,7 @@ from page import Data, Page, Results
 
 import adv_wrappers as adv
 from adv_wrappers.certification.smoothing import SmoothedCertificate, action_radius
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.rendering.frames import GRID, INK, MUTED
 from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_figure

@@ -31,9 +31,9 @@ from figures import Figure, table
 from hardened import ENVS
 from page import AGAIN, RESULTS, Data, Page, Results, load, prose, write
 
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation.confidence_intervals import caveat, marked, mean_interval
+from adv_wrappers.evaluation.statistics.confidence_intervals import caveat, marked, mean_interval
 from adv_wrappers.studies.standing.budgets import StandingBudget, budget_of_environment
 from adv_wrappers.studies.standing.entry import ENTRY_FILE, AttackedMean, StandingEntry, ranked, read_entries
 from adv_wrappers.studies.standing.measure import ATTACKS, Submission, add_attack, add_submission

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import adv_wrappers as adv
 from adv_wrappers.accel import transfer
 from adv_wrappers.accel.transfer import Transfer
-from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.engine.engine import Engine
 from tests.core.helpers import box, chooser, mlp
 from tests.core.tape import Late, install
 from tests.laws.checks import Case, by_turns, seeds_of, wrapper

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import adv_wrappers as adv
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 
 Array = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ import adv_wrappers as adv
 from adv_wrappers.attacks.model_based import PlanningProblem
 from adv_wrappers.attacks.targets import Reach
 from adv_wrappers.core import rng
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.engine.context import Context
 
 A = torch.tensor([[1.0, 0.1], [-0.05, 0.98]], dtype=torch.float64)
 B = torch.tensor([[0.02], [0.3]], dtype=torch.float64)

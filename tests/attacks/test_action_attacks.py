@@ -10,8 +10,8 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 from adv_wrappers import PerturbAction, Victim, WorstAction, load_victim, threat
-from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.budgets.budget import L2, Linf, Valid
+from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.snapshot import Snapshot
 from adv_wrappers.errors import BudgetError, SnapshotError, ValueRangeError, VictimError

@@ -8,8 +8,8 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers import ActionFlip
-from adv_wrappers.core.budgets import L0, Linf, Valid
-from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.budgets.budget import L0, Linf, Valid
+from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
 from tests.core.helpers import box
 

@@ -10,7 +10,7 @@ import torch
 from adv_wrappers import APGD
 from adv_wrappers.attacks.apgd import checkpoints
 from adv_wrappers.attacks.objectives import Margin
-from adv_wrappers.core.budgets import L2, Linf
+from adv_wrappers.core.budgets.budget import L2, Linf
 from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import actor, chooser, context, mlp, randn
 

@@ -15,8 +15,8 @@ from gymnasium import spaces
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from adv_wrappers.core.budgets import L0, L2, Linf
-from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.budgets.budget import L0, L2, Linf
+from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.threats.presets import presets
 from adv_wrappers.utils.trees import tensors

@@ -10,7 +10,7 @@ import torch
 from adv_wrappers import CarliniWagner
 from adv_wrappers.attacks.carlini_wagner import CappedMargin
 from adv_wrappers.attacks.objectives import Margin
-from adv_wrappers.core.budgets import L2, Valid
+from adv_wrappers.core.budgets.budget import L2, Valid
 from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import actor, chooser, context, linear, randn
 from tests.every_case import every_case

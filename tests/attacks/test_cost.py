@@ -9,7 +9,7 @@ from torch import nn
 
 from adv_wrappers.attacks.discrete_search import DiscreteSearch
 from adv_wrappers.attacks.model_based import Planned
-from adv_wrappers.core.budgets import L2, Linf, Valid
+from adv_wrappers.core.budgets.budget import L2, Linf, Valid
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.threats.presets import presets

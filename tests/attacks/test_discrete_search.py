@@ -14,7 +14,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.attacks.discrete_search import DiscreteSearch, all_changes, more_than
 from adv_wrappers.attacks.objectives import CrossEntropy, Divergence, Margin, MarginOfQ
-from adv_wrappers.core.budgets import L0, Valid
+from adv_wrappers.core.budgets.budget import L0, Valid
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
 from tests.core.helpers import box, chooser, context, mlp, randn
 from tests.every_case import every_case

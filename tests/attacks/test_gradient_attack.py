@@ -16,7 +16,7 @@ from adv_wrappers.attacks.gradient_attack import langevin, momentum, pgd
 from adv_wrappers.attacks.objectives import CrossEntropy, Margin
 from adv_wrappers.attacks.restarts import rearranged
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import L2, Linf
+from adv_wrappers.core.budgets.budget import L2, Linf
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import Victim
 from tests.core.helpers import box, chooser, context, mlp, randn

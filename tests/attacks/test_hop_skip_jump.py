@@ -10,7 +10,7 @@ from torch import nn
 
 from adv_wrappers import HopSkipJump
 from adv_wrappers.attacks.hop_skip_jump import BoundarySearch, plan
-from adv_wrappers.core.budgets import L2, Linf, Sparse
+from adv_wrappers.core.budgets.budget import L2, Linf, Sparse
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.attacks.helpers import anywhere, flips

@@ -8,8 +8,8 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import MaxDiff
-from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.victim_view import VictimView
+from adv_wrappers.core.budgets.budget import Linf
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.networks.policy_layers import AppendLogStd
 from adv_wrappers.victims import from_module

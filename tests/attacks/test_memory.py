@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers import MinBest, from_module
 from adv_wrappers.attacks.noise import Noise
-from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.budgets.budget import Linf
+from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.threats.presets import presets

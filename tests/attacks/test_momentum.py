@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adv_wrappers import MinBest, Momentum
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import actor, chooser, context, linear, mlp, randn
 

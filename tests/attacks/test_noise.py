@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers import Noise, threat
-from adv_wrappers.core.budgets import L0, Linf, Valid
+from adv_wrappers.core.budgets.budget import L0, Linf, Valid
 from adv_wrappers.errors import ValueRangeError
 from tests.core.helpers import context, randn
 from tests.every_case import every_case

@@ -12,8 +12,8 @@ from torch import nn
 from adv_wrappers import APGD, MaxDiff, MaxWorst, MinBest, MinQ, MinValue, Momentum, MultiTargeted, ThreatModel
 from adv_wrappers.attacks.objectives import CrossEntropy, Divergence, Margin
 from adv_wrappers.attacks.restarts import BestPoints, RestartPoints
-from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.budgets.budget import Linf
+from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.policy_layers import AppendLogStd
 from adv_wrappers.threats.presets import presets, threat

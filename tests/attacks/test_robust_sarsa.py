@@ -7,7 +7,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers import RobustSarsa
-from adv_wrappers.core.budgets import L2, Linf
+from adv_wrappers.core.budgets.budget import L2, Linf
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn

@@ -11,8 +11,8 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers import MaxDiff, Noise, Square
 from adv_wrappers.attacks.square import Features, Squares, image_layout, share_at
-from adv_wrappers.core.budgets import L0, L2, Linf, Sparse
-from adv_wrappers.core.frame_stack import Newest
+from adv_wrappers.core.budgets.budget import L0, L2, Linf, Sparse
+from adv_wrappers.core.budgets.frame_stack import Newest
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.attacks.helpers import anywhere, flips

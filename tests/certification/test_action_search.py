@@ -13,9 +13,9 @@ from adv_wrappers.certification import action_search, possible_actions
 from adv_wrappers.certification.action_search import ActionSearch
 from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.return_range import LeastReturn
 from adv_wrappers.evaluation.searches import search_tree
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
+from adv_wrappers.evaluation.statistics.return_range import LeastReturn
 from adv_wrappers.utils.deadline import Deadline
 from tests.certification.walks import STEPS, Walk, every_return, walker
 from tests.core.helpers import box, mlp

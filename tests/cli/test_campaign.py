@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from adv_wrappers.cli import main
 from adv_wrappers.environments.environment import environment_text
-from adv_wrappers.evaluation.report import victim_text
+from adv_wrappers.evaluation.rows.report import victim_text
 from adv_wrappers.studies import Plan, Store, expand
 from tests.modules import card_naming, noted_module  # noqa: F401
 from tests.studies.test_runner import failing

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from adv_wrappers.cli import main
 from adv_wrappers.cli.gate import judge, junit_xml
-from adv_wrappers.evaluation.claim import RobustnessClaim
+from adv_wrappers.evaluation.statistics.claim import RobustnessClaim
 from adv_wrappers.studies import SuiteReport
 from tests.evaluation.made_reports import made_row
 from tests.every_case import every_case

@@ -19,7 +19,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
 
 from adv_wrappers.cli import main
-from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.rows.report import Report
 from adv_wrappers.utils import processes
 from adv_wrappers.utils.processes import pool_of
 

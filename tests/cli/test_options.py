@@ -19,7 +19,7 @@ from adv_wrappers.cli.options import repeated
 from adv_wrappers.cli.signatures import command
 from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.rows.report import Report
 from tests.every_case import every_case
 
 VICTIM = ["--victim", "zoo:cartpole-dqn"]

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from adv_wrappers.cli import evaluate as evaluation
 from adv_wrappers.cli import main
 from adv_wrappers.cli.output import print_rows
-from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.rows.report import Report
 from tests.every_case import every_case
 
 main_file = sys.modules["adv_wrappers.cli.main"]  # whose name is the group of commands in its package

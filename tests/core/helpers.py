@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from adv_wrappers import from_module
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Budget
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.victims import Victim
 
 

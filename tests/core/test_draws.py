@@ -18,9 +18,9 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
-from adv_wrappers.core.context import AttackedStep, Context
-from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.budgets.budget import L0, L2, Linf, Sparse, Valid
+from adv_wrappers.core.engine.context import AttackedStep, Context
+from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
 from tests.core.tape import elsewhere
 

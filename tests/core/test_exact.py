@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import adv_wrappers as adv
 from adv_wrappers.core.arrays import around, at_least, at_most
-from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.errors import SpaceError
 from tests.every_case import every_case
 

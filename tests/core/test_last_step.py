@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import adv_wrappers as adv
-from adv_wrappers.core.budgets import LastStep, nearest_part
+from adv_wrappers.core.budgets.budget import LastStep, nearest_part
 
 
 class Shown(LastStep):

@@ -11,9 +11,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.context import Context
-from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.budgets.budget import Valid
+from adv_wrappers.core.engine.context import Context
+from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError

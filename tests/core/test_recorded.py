@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.accel import cuda_graphs
-from adv_wrappers.core.context import Context
-from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.engine.context import Context
+from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ThreatError
 from tests.core.helpers import chooser, mlp

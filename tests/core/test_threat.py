@@ -12,8 +12,8 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers import ActionFlip, ActionNoise, MaxDiff, MinBest, MultiTargeted, Noise
 from adv_wrappers.attacks.model_based import ModelBased
-from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
-from adv_wrappers.core.frame_stack import Newest
+from adv_wrappers.core.budgets.budget import L0, L2, Linf, Sparse, Valid
+from adv_wrappers.core.budgets.frame_stack import Newest
 from adv_wrappers.core.threat import ThreatModel, fits, needed_budget, victims_in
 from adv_wrappers.core.timing import And, Bernoulli, Strategic
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.core.value import Value, construct, decode, encode
 from adv_wrappers.errors import ThreatError, VictimError
 from tests.core.helpers import chooser, linear, randn

@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import Valid
+from adv_wrappers.core.budgets.budget import Valid
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.daylight import Perspective, perspective
 from adv_wrappers.daylight.perspective import PATTERNS, inverse_of, random_corners

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
 from adv_wrappers import daylight
-from adv_wrappers.core.context import AttackedStep
+from adv_wrappers.core.engine.context import AttackedStep
 from adv_wrappers.core.image_layouts import LAYOUTS
 from adv_wrappers.daylight import Rotation
 from adv_wrappers.daylight.transform import Transform

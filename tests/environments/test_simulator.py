@@ -14,7 +14,7 @@ from gymnasium.wrappers.vector import NormalizeObservation
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecTransposeImage
 
 import adv_wrappers as adv
-from adv_wrappers.core.context import AttackedStep, Context
+from adv_wrappers.core.engine.context import AttackedStep, Context
 from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation
 from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.environments.simulator import EnvironmentBeneath, Simulator

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from adv_wrappers.evaluation.confidence_intervals import summary
-from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.rows.report import Report
+from adv_wrappers.evaluation.rows.row import Row
+from adv_wrappers.evaluation.statistics.confidence_intervals import summary
 
 
 def made_row(threat: str, returns: Sequence[float], **more: Any) -> Row:

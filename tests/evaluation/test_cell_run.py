@@ -10,7 +10,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.rows.report import Report
 from tests.evaluation.agents import balancing, short
 from tests.every_case import every_case
 

@@ -21,8 +21,8 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import ThisProcess
 from adv_wrappers.evaluation.first_steps import TOGETHER
-from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.store import Store
+from adv_wrappers.evaluation.rows.report import Report
+from adv_wrappers.evaluation.rows.store import Store
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.victims import Victim, from_module
 from tests.evaluation.agents import Film, balancing, short, watcher

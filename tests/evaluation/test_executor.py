@@ -17,7 +17,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError, WorkerError
 from adv_wrappers.evaluation.episodes import MOST_BLOCKS, blocks_of
-from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.rows.report import Report
 from tests.evaluation.agents import Film, balancing, short
 from tests.every_case import every_case
 

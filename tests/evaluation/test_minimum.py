@@ -11,7 +11,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.rows.report import Report
 from adv_wrappers.victims import Victim, from_module
 from tests.evaluation.agents import Film, balancing, make_short, short, watcher
 from tests.evaluation.test_evaluate import Still

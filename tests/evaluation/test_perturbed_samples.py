@@ -11,7 +11,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers import daylight
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation import image_distances
+from adv_wrappers.evaluation.measurements import image_distances
 from adv_wrappers.evaluation.perturbed_samples import compare_threats, daylight_threats
 from tests.rendering.scenes import scene
 from tests.rigs import RIGS, ReplayEnv, recorded

@@ -26,11 +26,11 @@ from gymnasium.utils.env_checker import check_env
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned, Timed
+from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
 from adv_wrappers.core.spaces import with_leaf
 from adv_wrappers.core.threat import REWARDS
 from adv_wrappers.core.timing import Timing
-from adv_wrappers.core.victim_view import VictimView
 from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import AdvWrappersError, BudgetError, VictimError
 from adv_wrappers.threats.presets import parse_threat

@@ -15,11 +15,11 @@ import adv_wrappers as adv
 from adv_wrappers.adversaries import Learned
 from adv_wrappers.attacks.restarts import BestPoints
 from adv_wrappers.core.arrays import clamp
-from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.clock import Clock
-from adv_wrappers.core.context import Context, LayerState
-from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.frame_stack import FrameHistory
+from adv_wrappers.core.budgets.budget import Budget, Linf
+from adv_wrappers.core.budgets.frame_stack import FrameHistory
+from adv_wrappers.core.engine.clock import Clock
+from adv_wrappers.core.engine.context import Context, LayerState
+from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Bernoulli, Never

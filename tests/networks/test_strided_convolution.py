@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from adv_wrappers import Linf, MaxDiff, MinBest, Momentum, Valid, from_module
-from adv_wrappers.core.budgets import L2
+from adv_wrappers.core.budgets.budget import L2
 from adv_wrappers.networks.graph import Node, chain
 from adv_wrappers.networks.input_gradient import InputGradient
 from adv_wrappers.networks.operations.arithmetic import Join

@@ -13,7 +13,7 @@ from adv_wrappers.errors import (
     ValueRangeError,
     VictimError,
 )
-from adv_wrappers.evaluation.store import ROWS_FILE, Store
+from adv_wrappers.evaluation.rows.store import ROWS_FILE, Store
 from adv_wrappers.studies import Plan, expand
 from tests.episodes import short_episodes_of
 from tests.evaluation import agents

@@ -16,8 +16,8 @@ import pytest
 
 import adv_wrappers
 from adv_wrappers.errors import OutputError, ValueRangeError, WorkerError
-from adv_wrappers.evaluation import store as store_module
 from adv_wrappers.evaluation.executor import Processes
+from adv_wrappers.evaluation.rows import store as store_module
 from adv_wrappers.studies import Plan, Store, expand, run, runner
 from adv_wrappers.studies.cell_player import CellPlayer, CellPlayerSetup
 from adv_wrappers.utils.pace import progress_lines

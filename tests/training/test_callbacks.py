@@ -22,7 +22,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNormalize
 
-from adv_wrappers.evaluation.curves import curves_of
+from adv_wrappers.evaluation.statistics.curves import curves_of
 from adv_wrappers.studies import Store
 from adv_wrappers.training.callbacks import RobustnessCallback, ScheduleBudgetCallback, training_environment
 from tests.every_case import every_case

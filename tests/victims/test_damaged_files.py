@@ -18,8 +18,8 @@ from adv_wrappers.adversaries.director import Director, save_director
 from adv_wrappers.networks.policy_layers import ActionValue, Normalize
 from adv_wrappers.victims.saved_networks import Critic
 from tests.victims.helpers import damaged, refused
+from tests.victims.sb3.test_victim import CASES, model
 from tests.victims.test_card_reader import CARDS, write
-from tests.victims.test_sb3 import CASES, model
 
 JUNK = [
     None, True, 0, -1, 3, 10**9, 10**30, 10**308, 10**400, 1e308, 1e-320, math.nan, math.inf, "", "x", "relu",

@@ -19,7 +19,7 @@ from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import Critic
 from tests.every_case import every_case
 from tests.processes import python
-from tests.victims.test_sb3 import BOX, DICT, SMALL, TWO, VECTOR, model, rewrite
+from tests.victims.sb3.test_victim import BOX, DICT, SMALL, TWO, VECTOR, model, rewrite
 
 sb3 = pytest.importorskip("stable_baselines3")
 
@@ -239,7 +239,7 @@ def test_all_of_them_in_little_memory(good, tmp_path):
         import resource, sys, glob
         import torch, stable_baselines3
         from adv_wrappers import AdvWrappersError, load_victim
-        from adv_wrappers.victims.sb3_vecnormalize import read_statistics
+        from adv_wrappers.victims.sb3.vecnormalize import read_statistics
         now = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (now + 600 * 2**20,) * 2)
         for path in sorted(glob.glob(sys.argv[1] + "/*")):

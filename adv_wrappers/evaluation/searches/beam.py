@@ -57,9 +57,9 @@ from adv_wrappers.attacks.objectives import CrossEntropy, Margin
 from adv_wrappers.attacks.restarts import search
 from adv_wrappers.core import rng
 from adv_wrappers.core.arrays import Scale
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.context import EPISODE_STREAM, Context
-from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.budgets.budget import Budget
+from adv_wrappers.core.engine.context import EPISODE_STREAM, Context
+from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.core.perturbation import DecliningPerturbation, VictimAttack
 from adv_wrappers.core.spaces import At, has_images, to_victim
 from adv_wrappers.core.threat import ThreatModel, needed_budget

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.attacks.action_attacks import WorstAction
-from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.budgets.budget import Valid
+from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv

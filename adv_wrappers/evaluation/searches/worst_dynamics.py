@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, needed_budget
@@ -29,7 +29,7 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Player
-from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.threats.presets import parse_when

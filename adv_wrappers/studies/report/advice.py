@@ -12,7 +12,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.registry import NAMES
 from adv_wrappers.studies.report.choices import ADVERSARIES, ReportChoices

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.environments.environment import Environment, json_value
 from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.registry import Rewards

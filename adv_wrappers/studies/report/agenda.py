@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces
 
 from adv_wrappers.certification.certify import certify
-from adv_wrappers.core.budgets import L0, Budget, Linf, Valid
+from adv_wrappers.core.budgets.budget import L0, Budget, Linf, Valid
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.checked import with_place

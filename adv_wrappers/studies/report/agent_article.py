@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from adv_wrappers.evaluation.confidence_intervals import footnotes
-from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.rows.report import number_text
+from adv_wrappers.evaluation.statistics.confidence_intervals import footnotes
 from adv_wrappers.studies.report.article import (
     FILMS,
     LARGEST_PICTURES,

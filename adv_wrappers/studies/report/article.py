@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adv_wrappers.errors import OutputError
-from adv_wrappers.evaluation.confidence_intervals import MeanWithInterval
-from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.rows.report import number_text
+from adv_wrappers.evaluation.statistics.confidence_intervals import MeanWithInterval
 from adv_wrappers.studies.report.charts import LineChart, Table, eps_text
 from adv_wrappers.utils.files import probe_file
 

@@ -16,8 +16,14 @@ from typing import Annotated, Any
 
 from adv_wrappers.environments.environment import MakeEnv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.confidence_intervals import MeanWithInterval, caveat, footnotes, paired_difference, summary
-from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.rows.report import number_text
+from adv_wrappers.evaluation.statistics.confidence_intervals import (
+    MeanWithInterval,
+    caveat,
+    footnotes,
+    paired_difference,
+    summary,
+)
 from adv_wrappers.studies.report.agent_article import line_of, mean_limits, protocol_of
 from adv_wrappers.studies.report.article import (
     Article,

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.frame_stack import Newest
+from adv_wrappers.core.budgets.budget import Linf
+from adv_wrappers.core.budgets.frame_stack import Newest
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment, MakeEnv, json_value
 from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.evaluation.episodes import Episodes
-from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack, json_form
 from adv_wrappers.rendering.table import grouped
 from adv_wrappers.studies.report.advice import option_of, words_of_agent

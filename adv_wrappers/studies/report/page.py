@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from adv_wrappers.errors import OutputError
-from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.rows.report import Report
 from adv_wrappers.studies.report.agent_article import article_of, notes_of
 from adv_wrappers.studies.report.article import check_target, render
 from adv_wrappers.studies.report.charts import Cell, Column, Table, TableLine

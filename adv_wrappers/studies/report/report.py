@@ -20,8 +20,8 @@ from adv_wrappers.core.spaces import keys_in
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
-from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.report_warnings import other_environment
+from adv_wrappers.evaluation.rows.report import Report
+from adv_wrappers.evaluation.rows.report_warnings import other_environment
 from adv_wrappers.studies.report.agenda import Agenda, Tell
 from adv_wrappers.studies.report.choices import ReportChoices, read_choices, write_choices
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges, observed_ranges

@@ -27,11 +27,11 @@ from typing import Any, Literal
 
 from adv_wrappers.core.value import Value
 from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.confidence_intervals import KnownRange, MeanWithInterval, cut, paired_difference
-from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.return_range import described_range
-from adv_wrappers.evaluation.row import Row
-from adv_wrappers.evaluation.store import ROWS_FILE, Store
+from adv_wrappers.evaluation.rows.report import Report
+from adv_wrappers.evaluation.rows.row import Row
+from adv_wrappers.evaluation.rows.store import ROWS_FILE, Store
+from adv_wrappers.evaluation.statistics.confidence_intervals import KnownRange, MeanWithInterval, cut, paired_difference
+from adv_wrappers.evaluation.statistics.return_range import described_range
 from adv_wrappers.studies.report.choices import ReportChoices, read_choices
 from adv_wrappers.studies.report.eps_search import strongest_by_eps
 from adv_wrappers.studies.report.trials import Trial

@@ -8,20 +8,20 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.budgets.budget import Budget, Linf
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation.confidence_intervals import paired_differences
 from adv_wrappers.evaluation.cost import run_seconds
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Player
-from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.row import Row
-from adv_wrappers.evaluation.store import ROWS_FILE
+from adv_wrappers.evaluation.rows.report import Report
+from adv_wrappers.evaluation.rows.row import Row
+from adv_wrappers.evaluation.rows.store import ROWS_FILE
+from adv_wrappers.evaluation.statistics.confidence_intervals import paired_differences
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.studies.report.choices import Untried
 from adv_wrappers.threats.presets import parse_threat

@@ -9,8 +9,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from adv_wrappers.evaluation.confidence_intervals import LEAST_EPISODES, MeanWithInterval, unseen
-from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.rows.report import number_text
+from adv_wrappers.evaluation.statistics.confidence_intervals import LEAST_EPISODES, MeanWithInterval, unseen
 from adv_wrappers.studies.report.advice import NextStep, hardening, own_training, words_of_agent
 from adv_wrappers.studies.report.charts import eps_text
 from adv_wrappers.studies.report.choices import ReportChoices

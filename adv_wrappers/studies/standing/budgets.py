@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adv_wrappers.core.arrays import Scale
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges
 from adv_wrappers.victims.victim import Victim

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.confidence_intervals import MeanWithInterval
+from adv_wrappers.evaluation.statistics.confidence_intervals import MeanWithInterval
 from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 

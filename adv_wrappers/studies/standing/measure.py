@@ -19,14 +19,14 @@ from typing import Any
 
 from adv_wrappers.certification.certify import certify
 from adv_wrappers.core.arrays import Scale
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.core.perturbation import How, Perturbation, function_name
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment, EnvKwargs, json_value
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.cost import Costs
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
-from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.studies.report.advised_training import advised_training
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, write_choices
 from adv_wrappers.studies.report.observation_ranges import observed_ranges

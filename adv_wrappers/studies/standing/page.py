@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from adv_wrappers.evaluation.confidence_intervals import footnotes
+from adv_wrappers.evaluation.statistics.confidence_intervals import footnotes
 from adv_wrappers.rendering.table import grouped
 from adv_wrappers.studies.report.article import render
 from adv_wrappers.studies.standing.entry import StandingEntry

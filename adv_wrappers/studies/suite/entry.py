@@ -15,7 +15,7 @@ from typing import cast
 
 from gymnasium import spaces
 
-from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
+from adv_wrappers.core.budgets.budget import L0, L2, Budget, Linf, Valid
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.spaces import has_images
 from adv_wrappers.core.threat import ThreatModel

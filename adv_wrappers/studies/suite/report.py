@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.confidence_intervals import caveat, footnotes, mean_interval, summary
-from adv_wrappers.evaluation.report import Report, interval_text, number_text, share_text, victim_name
-from adv_wrappers.evaluation.return_range import described_range
-from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.rows.report import Report, interval_text, number_text, share_text, victim_name
+from adv_wrappers.evaluation.rows.row import Row
+from adv_wrappers.evaluation.statistics.confidence_intervals import caveat, footnotes, mean_interval, summary
+from adv_wrappers.evaluation.statistics.return_range import described_range
 from adv_wrappers.rendering.table import Tabular, TextTable, grouped
 from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.reading import decoding, read_result, value_of

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from adv_wrappers.core.arrays import Scale
-from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.errors import OutputError, ValueRangeError
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
-from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.rows.report import Report
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.studies.suite.attack_lists import LEARNED, chosen_entries, entries_of, some_that_apply
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from adv_wrappers.attacks.model_based import ActionModelBased, ModelBased, Planned
 from adv_wrappers.attacks.targets import target_of
-from adv_wrappers.core.budgets import Linf, Valid
+from adv_wrappers.core.budgets.budget import Linf, Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Not, Pair, Strategic
 from adv_wrappers.daylight.transform import Transform

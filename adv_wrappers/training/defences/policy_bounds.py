@@ -16,7 +16,7 @@ from torch.nn import functional
 from adv_wrappers.bounds.crown_bounds import crown
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.bounds.probabilities import difference_spec, log_probability
-from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.budgets.budget import Budget, Linf
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.networks.operations.linear_bounds import Bounds

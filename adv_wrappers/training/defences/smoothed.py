@@ -35,7 +35,7 @@ from stable_baselines3.dqn.policies import QNetwork
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.budgets.budget import Budget, Linf
 from adv_wrappers.core.training_schedules import (
     LinearSchedule,
     ScheduledShare,

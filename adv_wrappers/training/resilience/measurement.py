@@ -22,7 +22,7 @@ from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.adversaries.timed import Induce, Timed
 from adv_wrappers.attacks.action_attacks import WorstAction
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.spaces import numbered_as
 from adv_wrappers.core.threat import ThreatModel
@@ -37,9 +37,9 @@ from adv_wrappers.errors import (
     threat_in_errors,
 )
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
-from adv_wrappers.evaluation.measurements import BlockMeasurements
+from adv_wrappers.evaluation.measurements.measurements import BlockMeasurements
 from adv_wrappers.evaluation.player import Block, Cell, Player
-from adv_wrappers.evaluation.row_key import versions
+from adv_wrappers.evaluation.rows.row_key import versions
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.threats.presets import as_actor, as_threat
 from adv_wrappers.training.adversary import (

@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 import torch
 
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.environments.environment import AnyEnvironment, MakeEnv
 from adv_wrappers.registry import Observe
 from adv_wrappers.training.resilience.measurement import (

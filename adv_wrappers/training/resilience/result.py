@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.rendering.plots import TrainingCurve, plot_histograms, plot_trainings
 from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.utils.files import write_json

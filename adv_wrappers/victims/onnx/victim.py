@@ -15,11 +15,11 @@ from adv_wrappers.core.spaces import CHOICES
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.reading import check_max_bytes, read_bytes
 from adv_wrappers.victims.functions import ChosenActions
-from adv_wrappers.victims.module import ModuleVictim, from_module
+from adv_wrappers.victims.modules.module import ModuleVictim, from_module
+from adv_wrappers.victims.modules.probe import random_rows
 from adv_wrappers.victims.onnx.graph import OnnxGraph, agrees, torch_graph
 from adv_wrappers.victims.onnx.node_converter import UnknownOperation
 from adv_wrappers.victims.onnx.session import WHOLE, WIDE, OnnxNet, OnnxStart, files_beside
-from adv_wrappers.victims.probe import random_rows
 from adv_wrappers.victims.victim import Select
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
-from adv_wrappers.evaluation.store import Store
+from adv_wrappers.evaluation.rows.store import Store
 from tests.every_case import every_case
 from tests.rigs import RIGS
 

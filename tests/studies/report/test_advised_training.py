@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.environments.environment import json_value
 from adv_wrappers.studies.report.advised_training import advised_training, training_step_seconds
 from adv_wrappers.studies.report.choices import ReportChoices, write_choices

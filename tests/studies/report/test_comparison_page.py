@@ -11,7 +11,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import OutputError, ValueRangeError
-from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.studies.report.charts import eps_text
 from adv_wrappers.studies.report.comparison_page import _pair, compare_pages
 from adv_wrappers.studies.report.sections import read_reports

@@ -14,8 +14,8 @@ from PIL import Image
 
 import adv_wrappers as adv
 from adv_wrappers.errors import OutputError, ValueRangeError
-from adv_wrappers.evaluation.confidence_intervals import MeanWithInterval
-from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.rows.report import number_text
+from adv_wrappers.evaluation.statistics.confidence_intervals import MeanWithInterval
 from adv_wrappers.studies.report import agent_article
 from adv_wrappers.studies.report import page as page_module
 from adv_wrappers.studies.report.agent_article import article_of, mean_limits

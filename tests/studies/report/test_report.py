@@ -22,7 +22,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation import cost
 from adv_wrappers.evaluation.episodes import Episodes
-from adv_wrappers.evaluation.store import Store
+from adv_wrappers.evaluation.rows.store import Store
 from adv_wrappers.studies.report import agenda, eps_search
 from adv_wrappers.studies.report import observation_ranges as ranges_module
 from adv_wrappers.studies.report.advised_training import advised_training

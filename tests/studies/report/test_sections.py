@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.errors import StoreError, ValueRangeError
-from adv_wrappers.evaluation.confidence_intervals import paired_difference
-from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.rows.report import Report
+from adv_wrappers.evaluation.statistics.confidence_intervals import paired_difference
 from adv_wrappers.studies import Plan, Store, run
 from adv_wrappers.studies.report.agent_article import article_of
 from adv_wrappers.studies.report.choices import ReportChoices

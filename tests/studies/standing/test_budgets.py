@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.studies.standing.budgets import budget_of_environment, check_unit, chosen_budget
 from adv_wrappers.threats.presets import parse_threat

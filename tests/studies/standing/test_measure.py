@@ -13,7 +13,7 @@ import torch
 
 import adv_wrappers
 from adv_wrappers.adversaries import Director
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.errors import BudgetError, ThreatError, TrustError, ValueRangeError
 from adv_wrappers.evaluation.cost import Cost, Costs
 from adv_wrappers.studies.report.choices import read_choices

@@ -10,8 +10,8 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.confidence_intervals import caveat
-from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.rows.row import Row
+from adv_wrappers.evaluation.statistics.confidence_intervals import caveat
 from adv_wrappers.studies import SuiteReport
 from adv_wrappers.studies.suite.report import close_attacks
 from tests.episodes import short_episodes_of

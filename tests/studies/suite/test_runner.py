@@ -18,7 +18,7 @@ import adv_wrappers as adv
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.applicable_attacks import why_no_beam
-from adv_wrappers.evaluation.store import Store
+from adv_wrappers.evaluation.rows.store import Store
 from adv_wrappers.studies import SUITES, AttackSetting, Entry, MadeAttack, SuiteReport, run_suite, standard
 from adv_wrappers.studies.suite.attack_lists import entry_named
 from adv_wrappers.studies.suite.runner import _with_advice, fresh_seed

@@ -11,8 +11,8 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.frame_stack import Newest
+from adv_wrappers.core.budgets.budget import L2, Linf, Valid
+from adv_wrappers.core.budgets.frame_stack import Newest
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.tracing import layers_in_order
 

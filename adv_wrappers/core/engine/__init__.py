@@ -1,0 +1,1 @@
+"""The engine: it applies one threat to the rows of a batch, step by step."""

@@ -1,0 +1,1 @@
+"""What is measured while episodes are played: distances, metrics and changed actions."""

@@ -1,0 +1,1 @@
+"""Statistics over returns and rows: intervals, aggregates, claims and curves."""
