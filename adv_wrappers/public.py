@@ -32,9 +32,9 @@ from adv_wrappers.studies.robot import robot_report
 from adv_wrappers.threats import all_attacks
 from adv_wrappers.threats.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.threats.presets import presets, threat
-from adv_wrappers.training.critic import train_critic
-from adv_wrappers.training.dynamics_model import train_dynamics
-from adv_wrappers.training.imitation import imitate
+from adv_wrappers.training.models.critic import train_critic
+from adv_wrappers.training.models.dynamics_model import train_dynamics
+from adv_wrappers.training.models.imitation import imitate
 from adv_wrappers.victims import (
     Victim,
     from_module,
@@ -61,16 +61,16 @@ from adv_wrappers.wrappers.wrap import wrap
 if TYPE_CHECKING:
     from adv_wrappers.training.adversary import train_adversary
     from adv_wrappers.training.agent import train_agent
-    from adv_wrappers.training.callbacks import RobustnessCallback, ScheduleBudgetCallback
     from adv_wrappers.training.opponent import train_opponent
     from adv_wrappers.training.resilience.resilience import resilience, robustness
+    from adv_wrappers.training.sb3.callbacks import RobustnessCallback, ScheduleBudgetCallback
     from adv_wrappers.wrappers.perturb_agents import PerturbAgents
 
 # names and their modules, imported when they are asked for: Stable-Baselines3 and PettingZoo are extras
 _LATER = {
     "PerturbAgents": "wrappers.perturb_agents",
-    "RobustnessCallback": "training.callbacks",
-    "ScheduleBudgetCallback": "training.callbacks",
+    "RobustnessCallback": "training.sb3.callbacks",
+    "ScheduleBudgetCallback": "training.sb3.callbacks",
     "resilience": "training.resilience.resilience",
     "robustness": "training.resilience.resilience",
     "train_adversary": "training.adversary",
@@ -140,8 +140,8 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.rendering.attack_view": ("AttackView",),
     "adv_wrappers.training.resilience.result": ("Resilience", "Robustness"),
     "adv_wrappers.training.agent": ("Hardened",),
-    "adv_wrappers.training.critic": ("scan_critics",),
-    "adv_wrappers.training.denoiser": ("train_denoiser",),
+    "adv_wrappers.training.models.critic": ("scan_critics",),
+    "adv_wrappers.training.models.denoiser": ("train_denoiser",),
     "adv_wrappers.victims.purified": ("Purified",),
     "adv_wrappers.wrappers.perturb_action": ("VectorPerturbAction",),
     "adv_wrappers.wrappers.perturb_dynamics": ("VectorPerturbDynamics",),

@@ -16,7 +16,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
 import adv_wrappers as adv
-from adv_wrappers.training.director_networks import director_of
+from adv_wrappers.training.sb3.director_networks import director_of
 
 
 def fall(reward: Any, *, terminated: Any, **rest: object) -> Any:

@@ -31,7 +31,7 @@ def imitate_(env: str, no_attacks: bool, threats: tuple[str, ...], rounds: int, 
     how, agent = repeated(given), load_agent(given, env=env)
     from adv_wrappers.threats.presets import threat
     from adv_wrappers.threats.text import text_of
-    from adv_wrappers.training.imitation import RADII, SOURCES, imitate
+    from adv_wrappers.training.models.imitation import RADII, SOURCES, imitate
 
     # the surrogate
     with show_progress() as move, resumable(out):

@@ -198,8 +198,8 @@ def _none(ctx: click.Context, param: click.Parameter, word: str) -> str | None:
 
 @command(
     "train-critic",
-    "adv_wrappers.training.critic.CriticSettings",
-    "adv_wrappers.training.critic.train_critic",
+    "adv_wrappers.training.models.critic.CriticSettings",
+    "adv_wrappers.training.models.critic.train_critic",
     robust={"type": click.Choice(["interval", "none"]), "callback": _none},
     eps={"flag": "--robust-eps", "type": click.FloatRange(0, 1e30)},
     out=REQUIRED,
@@ -235,7 +235,14 @@ def train_critic_(
     if one and (radius is not None or scale is not None):
         raise click.UsageError("one critic is not attacked with: --eps and --scale go with several")
     from adv_wrappers.core.threat import given_budget
-    from adv_wrappers.training.critic import CRITIC_GRID, EPS, SMALL, check_scan_folder, scan_critics, train_critic
+    from adv_wrappers.training.models.critic import (
+        CRITIC_GRID,
+        EPS,
+        SMALL,
+        check_scan_folder,
+        scan_critics,
+        train_critic,
+    )
 
     # one critic from its own settings, or a scan of several
     within = given_budget(radius, None if scale is None else parse_value(scale), None)
@@ -293,7 +300,7 @@ def train_dynamics_(env: str, width: int, layers: int, out: Path, **given: Any) 
     import numpy as np
 
     from adv_wrappers.attacks.targets import target_of
-    from adv_wrappers.training.dynamics_model import HORIZONS, train_dynamics
+    from adv_wrappers.training.models.dynamics_model import HORIZONS, train_dynamics
 
     how, agent = repeated(given), load_agent(given)
     with show_progress() as move, resumable(out):

@@ -44,8 +44,6 @@ from adv_wrappers.errors import (
 from adv_wrappers.evaluation.measurements.measurements import BlockMeasurements
 from adv_wrappers.registry import BOTH, FORMS, Form, Observe
 from adv_wrappers.threats.presets import as_actor, parse_when
-from adv_wrappers.training.algorithms import ALGORITHMS, Training, made_model
-from adv_wrappers.training.director_networks import director_of, policy_kwargs, rollout_of, sees_images
 from adv_wrappers.training.fit import Fit, restore_model
 from adv_wrappers.training.folder import (
     TrainingFolder,
@@ -53,10 +51,12 @@ from adv_wrappers.training.folder import (
     described_victim,
     warn_of_unknown,
 )
-from adv_wrappers.training.hyperparameters import adversary_settings
-from adv_wrappers.training.sb3_vec_env import EpisodicNormalize, Sb3Adapter
+from adv_wrappers.training.sb3.algorithms import ALGORITHMS, Training, made_model
+from adv_wrappers.training.sb3.director_networks import director_of, policy_kwargs, rollout_of, sees_images
+from adv_wrappers.training.sb3.hyperparameters import adversary_settings
+from adv_wrappers.training.sb3.vec_env import EpisodicNormalize, Sb3Adapter
+from adv_wrappers.training.sb3.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, ScoringSetup
-from adv_wrappers.training.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.processes import check_env_workers
 from adv_wrappers.utils.reading import decoding, read_json

@@ -68,7 +68,6 @@ from adv_wrappers.errors import (
 from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.registry import Rewards, Robust, Select
 from adv_wrappers.threats.presets import as_actor, as_threat, parse_when, presets
-from adv_wrappers.training import hyperparameters as defaults
 from adv_wrappers.training.adversary import adversary_game, adversary_model
 from adv_wrappers.training.agent_fit import (
     ADVERSARY_FILES,
@@ -82,14 +81,13 @@ from adv_wrappers.training.agent_fit import (
     SnapshotAdversary,
     hold_statistics,
 )
-from adv_wrappers.training.algorithms import Training, algorithm_class, made_model
 from adv_wrappers.training.defences.base import RobustActorMethod, RobustPolicyMethod, RobustQMethod
+from adv_wrappers.training.defences.method import RobustTraining, TrainingMethod, has_given_up
 from adv_wrappers.training.defences.methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.robust_dqn import RobustDQN
 from adv_wrappers.training.defences.robust_ppo import RobustA2C, RobustPPO, RobustUpdates, make_robust
 from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
-from adv_wrappers.training.director_networks import policy_kwargs
 from adv_wrappers.training.fit import restore_model
 from adv_wrappers.training.folder import (
     TrainingFolder,
@@ -99,12 +97,9 @@ from adv_wrappers.training.folder import (
     later_seed,
     warn_of_unknown,
 )
-from adv_wrappers.training.hyperparameters import agent_settings
-from adv_wrappers.training.image_policy import ImagePolicy, image_policy_kwargs, is_stack
-from adv_wrappers.training.method import RobustTraining, TrainingMethod, has_given_up
-from adv_wrappers.training.one_environment import OneEnvironment, only_one_runs
-from adv_wrappers.training.prioritized_dqn import LayerNormQPolicy, PrioritizedDQN
-from adv_wrappers.training.sb3_conversion import (
+from adv_wrappers.training.sb3 import hyperparameters as defaults
+from adv_wrappers.training.sb3.algorithms import Training, algorithm_class, made_model
+from adv_wrappers.training.sb3.conversion import (
     AgentNetworks,
     MLPPolicy,
     RecurrentPolicy,
@@ -115,9 +110,14 @@ from adv_wrappers.training.sb3_conversion import (
     policy_kwargs_of,
     q_policy_kwargs_of,
 )
-from adv_wrappers.training.sb3_vec_env import AgentVecEnv
+from adv_wrappers.training.sb3.director_networks import policy_kwargs
+from adv_wrappers.training.sb3.hyperparameters import agent_settings
+from adv_wrappers.training.sb3.image_policy import ImagePolicy, image_policy_kwargs, is_stack
+from adv_wrappers.training.sb3.one_environment import OneEnvironment, only_one_runs
+from adv_wrappers.training.sb3.prioritized_dqn import LayerNormQPolicy, PrioritizedDQN
+from adv_wrappers.training.sb3.vec_env import AgentVecEnv
+from adv_wrappers.training.sb3.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.training.scoring import SIDE_BY_SIDE, Scoring, ScoringSetup
-from adv_wrappers.training.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.utils.checks import check_choice, either
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_env_workers, pickled

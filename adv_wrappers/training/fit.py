@@ -26,8 +26,8 @@ from stable_baselines3.common.utils import set_random_seed
 
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import CardError
-from adv_wrappers.training.algorithms import Training
 from adv_wrappers.training.folder import TrainingFolder, later_seed
+from adv_wrappers.training.sb3.algorithms import Training
 from adv_wrappers.training.scoring import Scoring
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import write

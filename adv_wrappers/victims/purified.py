@@ -22,7 +22,7 @@ averages 50 reconstructions. Here ``draws`` of them are averaged, and their nois
 noise as well, so nothing rests on a draw that he could not see. An attacker who does not know it looks at the victim
 with another ``seed`` and more draws: that is the expectation over transformations (Athalye et al. 2018). The number of
 reverse steps is that of the levels, which end where the budget does; the paper chooses it by the size of the noise. The
-network and its training are those of :mod:`adv_wrappers.training.denoiser`. What is remembered of an agent that
+network and its training are those of :mod:`adv_wrappers.training.models.denoiser`. What is remembered of an agent that
 samples its actions is the most likely one.
 """
 

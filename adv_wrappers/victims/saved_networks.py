@@ -187,7 +187,7 @@ class Critic(SavedNetwork[ActionValue]):
 # sigma_i)^2)``, in units.
 #
 # A denoiser is a folder with ``card.json`` and ``weights.safetensors``, which holds data and no code;
-# :func:`adv_wrappers.training.denoiser.train_denoiser` makes one.
+# :func:`adv_wrappers.training.models.denoiser.train_denoiser` makes one.
 # ----------------------------------------------------------------------------------------------------------------------
 
 

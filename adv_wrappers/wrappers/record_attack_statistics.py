@@ -274,7 +274,7 @@ class RecordAttackStatistics(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordC
         if not isinstance(env, gym.Env):
             raise SpaceError(
                 f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}: an SB3 VecEnv takes the wrapper "
-                "inside its environments, or adv_wrappers.training.callbacks.RobustnessCallback"
+                "inside its environments, or adv_wrappers.training.sb3.callbacks.RobustnessCallback"
             )
         known = victim.ref or victim if isinstance(victim, Victim) else victim
         RecordConstructorArgs.__init__(self, victim=known, stats_key=stats_key)  # whoever rebuilds it has its own logs

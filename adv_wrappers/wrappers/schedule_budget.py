@@ -138,7 +138,7 @@ class ScheduleBudget(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordConstruct
         if not isinstance(env, gym.Env):
             raise SpaceError(
                 f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}: an SB3 VecEnv takes "
-                "adv_wrappers.training.callbacks.ScheduleBudgetCallback"
+                "adv_wrappers.training.sb3.callbacks.ScheduleBudgetCallback"
             )
         shares = as_share_schedule(schedule)
         recorded = shares.to_dict() if isinstance(shares, LinearSchedule) else shares

@@ -26,8 +26,8 @@ from safetensors.numpy import load_file
 
 import adv_wrappers as adv
 from adv_wrappers.threats.presets import parse_threat
-from adv_wrappers.training import imitation
-from adv_wrappers.training.imitation import QUERIES, VICTIM, Imitation
+from adv_wrappers.training.models import imitation
+from adv_wrappers.training.models.imitation import QUERIES, VICTIM, Imitation
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
 STRONG = "max-diff:restarts=2,keep=best,noise=0"  # a search for the largest divergence, not one ascent with noise

@@ -25,7 +25,7 @@ from page import AGAIN, WORK, Data, Page, Results, prose
 
 import adv_wrappers as adv
 from adv_wrappers.core.engine.context import Context
-from adv_wrappers.training.denoiser import train_denoiser
+from adv_wrappers.training.models.denoiser import train_denoiser
 
 CASES: dict[str, dict[str, Any]] = {
     "zoo:cartpole-dqn": {"env": "CartPole-v1", "eps": 0.1, "scale": None, "seeds": (3, 1), "episodes": 20},

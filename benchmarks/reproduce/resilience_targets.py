@@ -6,7 +6,7 @@ writes a card per agent (``FOLDER/dqn``, ``FOLDER/a2c``, ``FOLDER/ppo``) and ``F
 again, leaves the agents that were finished. The tables' names and figures are those of Stable-Baselines 2 and of RL
 Baselines Zoo's entries for CartPole, so what they leave out is taken from there: A2C plays 8 environments and 5 steps
 an update, PPO clips at 0.2, and both have two layers of 64 with tanh. The DQN is
-``training/prioritized_dqn.py``.
+``training/sb3/prioritized_dqn.py``.
 
 The paper does not say which of a training's policies it attacks. Here the best of 50 checkpoints is kept, by its mean
 return over 20 episodes, the latest among equals; the scores that are printed are over 100 episodes of other seeds.
@@ -29,7 +29,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
 import adv_wrappers as adv
-from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
+from adv_wrappers.training.sb3.prioritized_dqn import PrioritizedDQN
 from adv_wrappers.training.scoring import CheckpointEvaluator
 from adv_wrappers.victims.card import save_card
 

@@ -166,8 +166,8 @@ def trained(seed: int) -> adv.Learned:
     from stable_baselines3 import PPO  # an extra
     from stable_baselines3.common.vec_env import VecNormalize
 
-    from adv_wrappers.training.director_networks import director_of
-    from adv_wrappers.training.sb3_vec_env import Sb3Adapter
+    from adv_wrappers.training.sb3.director_networks import director_of
+    from adv_wrappers.training.sb3.vec_env import Sb3Adapter
 
     actor = adv.PAAD(victim())
     game = adv.AdversaryEnv(ManyStates(4096), actor.victim, actor, adv.L2(RADIUS), in_s1)

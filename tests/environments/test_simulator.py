@@ -21,7 +21,7 @@ from adv_wrappers.environments.simulator import EnvironmentBeneath, Simulator
 from adv_wrappers.environments.snapshot import difference
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
-from adv_wrappers.training.sb3_vec_env import Sb3Adapter
+from adv_wrappers.training.sb3.vec_env import Sb3Adapter
 from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
 from tests.every_case import every_case
 

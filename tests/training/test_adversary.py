@@ -27,7 +27,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 from adv_wrappers.training.adversary import ALGORITHMS, strongest_form, train_adversary
-from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
+from adv_wrappers.training.sb3.prioritized_dqn import PrioritizedDQN
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
 SHORT = "tests/Short-v0"  # CartPole of 30 steps

@@ -26,7 +26,6 @@ from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
-from adv_wrappers.training import director_networks
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.training.agent import Hardened, train_agent
 from adv_wrappers.training.agent_fit import (
@@ -37,8 +36,9 @@ from adv_wrappers.training.agent_fit import (
     hold_statistics,
     is_better,
 )
-from adv_wrappers.training.sb3_conversion import live_victim, update_normaliser
-from adv_wrappers.training.sb3_vec_env import AgentVecEnv
+from adv_wrappers.training.sb3 import director_networks
+from adv_wrappers.training.sb3.conversion import live_victim, update_normaliser
+from adv_wrappers.training.sb3.vec_env import AgentVecEnv
 from tests import rigs  # noqa: F401 - registers tests/Frames-v0
 from tests.every_case import every_case
 from tests.training.toys import Stopped, stop_at

@@ -23,7 +23,7 @@ from sb3_contrib.common.recurrent.buffers import RecurrentRolloutBuffer
 
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.agent_fit import DirectorSnapshot, SnapshotAdversary
-from adv_wrappers.training.sb3_vec_env import AgentVecEnv
+from adv_wrappers.training.sb3.vec_env import AgentVecEnv
 from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
 
 SMALL = {

@@ -23,9 +23,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.training.agent import train_agent
-from adv_wrappers.training.director_networks import DirectorCNN
 from adv_wrappers.training.fit import restore_model, save_model
 from adv_wrappers.training.folder import describe_settings
+from adv_wrappers.training.sb3.director_networks import DirectorCNN
 from tests.every_case import every_case
 
 STEPS = {"n_steps": 16, "n_epochs": 1}
@@ -173,7 +173,7 @@ def test_settings_are_described_by_names_and_plain_values():
     given = {"features_extractor_class": DirectorCNN, "rate": np.float32(0.5), "sizes": (1, None)}
     described = describe_settings(given)
     assert described == {
-        "features_extractor_class": "adv_wrappers.training.director_networks.DirectorCNN",
+        "features_extractor_class": "adv_wrappers.training.sb3.director_networks.DirectorCNN",
         "rate": 0.5,
         "sizes": [1, None],
     }

@@ -12,7 +12,7 @@ from adv_wrappers.environments.environment import Environment, json_value
 from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.registry import Rewards
 from adv_wrappers.studies.report.choices import ADVERSARIES, CHOICES_FILE, AdvisedTraining, HardenedBy, read_choices
-from adv_wrappers.training.method import Tried, hardened_before, learned_as, tried_in
+from adv_wrappers.training.defences.method import Tried, hardened_before, learned_as, tried_in
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.reading import read_json
 from adv_wrappers.victims.victim import Victim
@@ -50,7 +50,7 @@ def advised_training(
     learned = learned_as(victim.card if victim.card else {"training": getattr(victim, "learned", None)})
     try:
         from adv_wrappers.training.agent import AGENT_ALGORITHMS, check_spaces, victim_and_algorithm
-        from adv_wrappers.training.sb3_conversion import networks_of_agent
+        from adv_wrappers.training.sb3.conversion import networks_of_agent
 
         own = AGENT_ALGORITHMS.get(learned.get("algorithm", ""))
         fits = own is not None and victim.kind in own.begins_from and victim.recurrent == own.recurrent

@@ -18,9 +18,9 @@ from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, Victi
 from adv_wrappers.registry import FORMS
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.threats.presets import as_actor, threat
-from adv_wrappers.training.critic import check_critic_settings, exploring_victim, scan_critics
 from adv_wrappers.training.folder import read_record
-from adv_wrappers.training.imitation import LEAST_QUERIES, check_imitable, imitate
+from adv_wrappers.training.models.critic import check_critic_settings, exploring_victim, scan_critics
+from adv_wrappers.training.models.imitation import LEAST_QUERIES, check_imitable, imitate
 from adv_wrappers.utils.checks import check_choice, check_names
 from adv_wrappers.utils.parsing import counted
 from adv_wrappers.utils.validation import expected_arguments
@@ -64,7 +64,7 @@ def _why_not_learned(name: str, kind: str, on: On, setting: AttackSetting) -> st
         assert isinstance(actor, Actor)
         actor.action_space(seen.shape)
         if setting.train:  # Stable-Baselines3 is there
-            from adv_wrappers.training.director_networks import policy_kwargs
+            from adv_wrappers.training.sb3.director_networks import policy_kwargs
 
             policy_kwargs(seen)
     except (VictimError, SpaceError) as error:
@@ -147,7 +147,7 @@ def imports_of_sb3(what: str) -> Iterator[None]:
 def check_training(training: Mapping[str, object]) -> None:
     """Raise :class:`ThreatError` for arguments that :func:`train_adversary` does not take, or that a suite sets."""
     train = import_train_adversary()
-    from adv_wrappers.training.algorithms import ALGORITHMS, check_settings, setting_names
+    from adv_wrappers.training.sb3.algorithms import ALGORITHMS, check_settings, setting_names
 
     algorithm = training.get("algorithm", "ppo")
     check_choice("algorithm", algorithm, ALGORITHMS, error=ThreatError)

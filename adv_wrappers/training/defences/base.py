@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.bounds.probabilities import difference_spec
+from adv_wrappers.training.defences.method import TrainingMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
-from adv_wrappers.training.method import TrainingMethod
-from adv_wrappers.training.prioritized_dqn import QBatch
+from adv_wrappers.training.sb3.prioritized_dqn import QBatch
 from adv_wrappers.utils.validation import NotNegative, Positive
 
 

@@ -33,7 +33,7 @@ from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core.training_schedules import LinearSchedule, ScheduledShare, at
 from adv_wrappers.training.defences.base import InnerMaximization, RobustQMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
-from adv_wrappers.training.prioritized_dqn import QBatch, error
+from adv_wrappers.training.sb3.prioritized_dqn import QBatch, error
 from adv_wrappers.utils.validation import AboveZero
 
 

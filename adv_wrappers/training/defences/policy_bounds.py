@@ -21,7 +21,7 @@ from adv_wrappers.core.types import Array
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.networks.operations.linear_bounds import Bounds
 from adv_wrappers.networks.policy_layers import Normalize
-from adv_wrappers.training.image_policy import ImagePolicy
+from adv_wrappers.training.sb3.image_policy import ImagePolicy
 from adv_wrappers.victims import Victim
 from adv_wrappers.victims.certified_actions import params_network
 

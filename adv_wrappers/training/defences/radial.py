@@ -48,7 +48,7 @@ the box around it, ``a`` the action that was taken, ``B`` its target:
   worse it is. For eps = 0 it is 0. ``u_i - l_a`` is a bound of the difference ``Q_i - Q_a`` here, which is tighter than
   the difference of bounds: what two values have in common cancels.
 
-Losses are those of the algorithm (:func:`adv_wrappers.training.prioritized_dqn.error`: squares up to 1, then
+Losses are those of the algorithm (:func:`adv_wrappers.training.sb3.prioritized_dqn.error`: squares up to 1, then
 lines), where the papers write squares; what is said above holds for every loss that rises with the distance.
 """
 
@@ -66,7 +66,7 @@ from adv_wrappers.core.training_schedules import LinearSchedule, ScheduledShare,
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.training.defences.base import PolicyBatch, RobustPolicyMethod, RobustQMethod, values_above
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
-from adv_wrappers.training.prioritized_dqn import QBatch, error
+from adv_wrappers.training.sb3.prioritized_dqn import QBatch, error
 from adv_wrappers.utils.validation import AboveZero
 
 

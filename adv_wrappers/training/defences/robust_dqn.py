@@ -6,7 +6,7 @@ from stable_baselines3.dqn.policies import QNetwork
 from torch import Tensor
 
 from adv_wrappers.training.defences.base import LearnsByMethod, RobustQMethod
-from adv_wrappers.training.prioritized_dqn import PrioritizedDQN, QBatch
+from adv_wrappers.training.sb3.prioritized_dqn import PrioritizedDQN, QBatch
 
 
 class RobustDQN(LearnsByMethod, PrioritizedDQN):

@@ -19,9 +19,9 @@ from torch.nn import functional
 
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.training.defences.base import LearnsByMethod, PolicyBatch, RobustPolicyMethod
+from adv_wrappers.training.defences.method import TrainingMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
-from adv_wrappers.training.method import TrainingMethod
-from adv_wrappers.training.sb3_vec_env import AgentVecEnv
+from adv_wrappers.training.sb3.vec_env import AgentVecEnv
 
 
 class RobustUpdates(LearnsByMethod, OnPolicyAlgorithm):

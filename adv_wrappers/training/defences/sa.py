@@ -42,7 +42,7 @@ from adv_wrappers.training.defences.base import (
     values_above,
 )
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
-from adv_wrappers.training.prioritized_dqn import QBatch, error
+from adv_wrappers.training.sb3.prioritized_dqn import QBatch, error
 from adv_wrappers.utils.validation import NotNegative
 
 

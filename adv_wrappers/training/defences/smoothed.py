@@ -45,7 +45,7 @@ from adv_wrappers.core.training_schedules import (
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.training.defences.base import PolicyBatch, RobustPolicyMethod, RobustQMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
-from adv_wrappers.training.prioritized_dqn import QBatch, error
+from adv_wrappers.training.sb3.prioritized_dqn import QBatch, error
 from adv_wrappers.utils.validation import Positive
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim

@@ -50,7 +50,6 @@ from adv_wrappers.training.adversary import (
     train_adversary,
     train_director,
 )
-from adv_wrappers.training.algorithms import Training
 from adv_wrappers.training.folder import (
     STATE,
     TrainingFolder,
@@ -58,8 +57,9 @@ from adv_wrappers.training.folder import (
     read_record,
     warn_of_unknown,
 )
-from adv_wrappers.training.hyperparameters import timing_settings
 from adv_wrappers.training.resilience.result import AttackedEpisodes, Resilience, Robustness, TransferRow
+from adv_wrappers.training.sb3.algorithms import Training
+from adv_wrappers.training.sb3.hyperparameters import timing_settings
 from adv_wrappers.utils.reading import read_json
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim

@@ -22,8 +22,8 @@ from adv_wrappers.evaluation.rows.store import Store
 from adv_wrappers.studies import SUITES, AttackSetting, Entry, MadeAttack, SuiteReport, run_suite, standard
 from adv_wrappers.studies.suite.attack_lists import entry_named
 from adv_wrappers.studies.suite.runner import _with_advice, fresh_seed
-from adv_wrappers.training.critic import check_critic_settings
 from adv_wrappers.training.folder import read_record
+from adv_wrappers.training.models.critic import check_critic_settings
 from tests.core.helpers import OnlySpaces
 from tests.evaluation.agents import Film, balancing, make_short, short, uncopied, watcher
 from tests.evaluation.masked import saturated, straight_through

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from adv_wrappers.training.prioritized_dqn import QBatch
+from adv_wrappers.training.sb3.prioritized_dqn import QBatch
 
 SMALL: dict[str, Any] = {
     "num_envs": 4, "checks": 2, "episodes": 2,

@@ -11,7 +11,7 @@ pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.car import CarDQN, largest_error
-from adv_wrappers.training.prioritized_dqn import error
+from adv_wrappers.training.sb3.prioritized_dqn import error
 from tests.every_case import every_case
 from tests.training.defences.dqn_toys import SMALL, lines, made, random_batch
 

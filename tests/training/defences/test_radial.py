@@ -26,14 +26,14 @@ from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core.training_schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.training.agent import AGENT_ALGORITHMS, algorithm_settings, make_agent, train_agent
-from adv_wrappers.training.algorithms import Training
 from adv_wrappers.training.defences.base import langevin_ascent
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy, image_bounds
 from adv_wrappers.training.defences.radial import Radial
 from adv_wrappers.training.defences.robust_ppo import make_robust
 from adv_wrappers.training.defences.sa import SARegularizer
-from adv_wrappers.training.sb3_conversion import live_victim, update_normaliser
-from adv_wrappers.training.sb3_vec_env import AgentVecEnv
+from adv_wrappers.training.sb3.algorithms import Training
+from adv_wrappers.training.sb3.conversion import live_victim, update_normaliser
+from adv_wrappers.training.sb3.vec_env import AgentVecEnv
 from tests.every_case import every_case
 from tests.training.defences.toys import (
     SMALL,

@@ -24,8 +24,8 @@ from adv_wrappers.training.defences.radial import Radial, RadialDQN, equation_5,
 from adv_wrappers.training.defences.robust_dqn import RobustDQN
 from adv_wrappers.training.defences.robust_ppo import make_robust
 from adv_wrappers.training.defences.sa import SADQN, hinge
-from adv_wrappers.training.prioritized_dqn import PrioritizedDQN, error
-from adv_wrappers.training.sb3_conversion import live_victim
+from adv_wrappers.training.sb3.conversion import live_victim
+from adv_wrappers.training.sb3.prioritized_dqn import PrioritizedDQN, error
 from tests.every_case import every_case
 from tests.training.defences.dqn_toys import SMALL, lines, made, random_batch
 

@@ -17,7 +17,7 @@ pytest.importorskip("stable_baselines3")
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.robust_ppo import make_robust
 from adv_wrappers.training.defences.smoothed import DenoisingExtractor, SmoothedDQN, SmoothedPolicy, smoothed
-from adv_wrappers.training.prioritized_dqn import QBatch, error
+from adv_wrappers.training.sb3.prioritized_dqn import QBatch, error
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.training.defences import dqn_toys
 from tests.training.defences.toys import SMALL, Pictures, Reach, batch_of, bounded

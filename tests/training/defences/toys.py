@@ -11,11 +11,11 @@ from gymnasium import spaces
 from torch.distributions import Categorical, Normal
 
 from adv_wrappers.training.agent import AGENT_ALGORITHMS, algorithm_settings, make_agent
-from adv_wrappers.training.algorithms import Training
 from adv_wrappers.training.defences.base import PolicyBatch
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.radial import Radial
-from adv_wrappers.training.sb3_conversion import live_victim
+from adv_wrappers.training.sb3.algorithms import Training
+from adv_wrappers.training.sb3.conversion import live_victim
 
 SMALL: dict[str, Any] = {
     "steps": 128, "num_envs": 4, "checks": 2, "episodes": 2,

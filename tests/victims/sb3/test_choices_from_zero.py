@@ -207,7 +207,7 @@ def test_adversaries_of_such_agents(actor):
 
 
 def test_callbacks_evaluate_such_agents():
-    from adv_wrappers.training.callbacks import RobustnessCallback
+    from adv_wrappers.training.sb3.callbacks import RobustnessCallback
 
     model = agent("a2c", Move(), n_steps=8)
     callback = RobustnessCallback(["worst-action", "action-flip"], every=8, episodes=2, env=Move)

@@ -35,10 +35,10 @@ from adv_wrappers.environments.environment import AnyEnvironment, Environment, M
 from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
 from adv_wrappers.networks.card import Section
 from adv_wrappers.registry import MOST_HIDDEN
-from adv_wrappers.training.dynamics_model import HELD_OUT, LEAST_STEPS
 from adv_wrappers.training.folder import TrainingFolder
-from adv_wrappers.training.networks import check_vectors, cosine_rate, descend_in_rounds, mean_and_std, relu_mlp
-from adv_wrappers.training.trajectories import Trajectories, kept_or_played
+from adv_wrappers.training.models.dynamics_model import HELD_OUT, LEAST_STEPS
+from adv_wrappers.training.models.networks import check_vectors, cosine_rate, descend_in_rounds, mean_and_std, relu_mlp
+from adv_wrappers.training.models.trajectories import Trajectories, kept_or_played
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.threads import one_thread
@@ -132,7 +132,7 @@ def train_denoiser(
         CardError: for a folder that holds something else, or files that cannot be read.
 
     >>> from adv_wrappers import load_victim
-    >>> from adv_wrappers.training.denoiser import train_denoiser
+    >>> from adv_wrappers.training.models.denoiser import train_denoiser
     >>> from adv_wrappers.victims.purified import Purified
     >>> denoiser = train_denoiser("zoo:cartpole-dqn", "CartPole-v1", 0.1, transitions=500, updates=20)
     >>> Purified(load_victim("zoo:cartpole-dqn"), denoiser).recurrent

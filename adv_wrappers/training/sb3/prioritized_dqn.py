@@ -38,7 +38,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.training import hyperparameters
+from adv_wrappers.training.sb3 import hyperparameters
 from adv_wrappers.utils.checks import number
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -269,12 +269,12 @@ class PrioritizedDQN(DQN):
         alpha, beta: exponents of the priorities, and of the importance weights at the beginning.
         param_noise: whether to explore by parameter-space noise; otherwise eps-greedily.
         **settings: further arguments of SB3's DQN; their defaults are those of the paper, or of OpenAI Baselines where
-            the paper has none (:data:`adv_wrappers.training.hyperparameters.DQN`).
+            the paper has none (:data:`adv_wrappers.training.sb3.hyperparameters.DQN`).
 
     Raises:
         ValueRangeError: for exponents out of [0, 1].
 
-    >>> from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
+    >>> from adv_wrappers.training.sb3.prioritized_dqn import PrioritizedDQN
     >>> model = PrioritizedDQN("MlpPolicy", "CartPole-v1", learning_starts=10, seed=0).learn(20)
     >>> model.predict([0.0, 0.0, 0.0, 0.0], deterministic=True)[0].shape
     ()

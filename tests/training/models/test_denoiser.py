@@ -14,10 +14,10 @@ import adv_wrappers as adv
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import BudgetError, CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import side_by_side
-from adv_wrappers.training import denoiser
-from adv_wrappers.training.denoiser import _Windows, train_denoiser
 from adv_wrappers.training.folder import write_tensors
-from adv_wrappers.training.trajectories import Trajectories, collect
+from adv_wrappers.training.models import denoiser
+from adv_wrappers.training.models.denoiser import _Windows, train_denoiser
+from adv_wrappers.training.models.trajectories import Trajectories, collect
 from adv_wrappers.victims.saved_networks import Denoiser
 
 QUICK = {"transitions": 400, "updates": 5, "hidden": (8,), "num_envs": 2}

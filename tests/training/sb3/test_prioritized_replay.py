@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.training.prioritized_dqn import SMALLEST, PrioritizedReplayBuffer
+from adv_wrappers.training.sb3.prioritized_dqn import SMALLEST, PrioritizedReplayBuffer
 
 OBS = spaces.Box(-10.0, 10.0, (2,), np.float32)
 ACT = spaces.Discrete(3)

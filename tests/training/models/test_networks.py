@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.training.networks import descend
+from adv_wrappers.training.models.networks import descend
 
 
 def test_a_step_has_the_rate_and_the_largest_gradient_that_are_asked_for():

@@ -19,7 +19,7 @@ pytest.importorskip("sb3_contrib")
 from sb3_contrib import RecurrentPPO
 
 from adv_wrappers.training.agent import train_agent
-from adv_wrappers.training.sb3_conversion import load_weights, networks_of_agent, policy_kwargs_of, recurrent_policy_of
+from adv_wrappers.training.sb3.conversion import load_weights, networks_of_agent, policy_kwargs_of, recurrent_policy_of
 from tests.every_case import every_case
 
 OBS, BOX = spaces.Box(-np.inf, np.inf, (3,), np.float32), spaces.Box(-2.0, 2.0, (1,), np.float32)

@@ -14,7 +14,7 @@ from tests.studies.report.planted import Guess
 pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training.agent import train_agent
-from adv_wrappers.training.one_environment import OneEnvironment, only_one_runs
+from adv_wrappers.training.sb3.one_environment import OneEnvironment, only_one_runs
 
 SHORT: dict[str, Any] = {
     "steps": 32, "phase": 32, "checks": 1, "episodes": 2, "settings": {"n_steps": 16, "n_epochs": 1},

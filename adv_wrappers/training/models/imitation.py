@@ -38,8 +38,8 @@ from adv_wrappers.evaluation.rows.row_key import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.training.folder import STATE, TrainingFolder, described
-from adv_wrappers.training.networks import descend, tanh_mlp
-from adv_wrappers.training.trajectories import ContinuingEpisodes
+from adv_wrappers.training.models.networks import descend, tanh_mlp
+from adv_wrappers.training.models.trajectories import ContinuingEpisodes
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.reading import decoding
 from adv_wrappers.utils.threads import one_thread

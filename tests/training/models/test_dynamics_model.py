@@ -14,8 +14,8 @@ import adv_wrappers as adv
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import side_by_side
-from adv_wrappers.training.dynamics_model import _errors, train_dynamics
-from adv_wrappers.training.trajectories import Trajectories, collect, recorded_trajectories
+from adv_wrappers.training.models.dynamics_model import _errors, train_dynamics
+from adv_wrappers.training.models.trajectories import Trajectories, collect, recorded_trajectories
 from tests.every_case import every_case
 from tests.training.toys import Stopped
 

@@ -20,7 +20,7 @@ from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize
 from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 from adv_wrappers.networks.tracing import layers_in_order
-from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_networks_of, is_stack
+from adv_wrappers.training.sb3.image_policy import ImageNetworks, ImagePolicy, image_networks_of, is_stack
 from adv_wrappers.victims import Victim, from_sb3
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}

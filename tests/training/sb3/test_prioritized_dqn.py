@@ -11,7 +11,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.training.prioritized_dqn import SMALLEST, LayerNormQPolicy, PrioritizedDQN
+from adv_wrappers.training.sb3.prioritized_dqn import SMALLEST, LayerNormQPolicy, PrioritizedDQN
 
 
 class NameTheState(gym.Env):

@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNo
 
 from adv_wrappers.evaluation.statistics.curves import curves_of
 from adv_wrappers.studies import Store
-from adv_wrappers.training.callbacks import RobustnessCallback, ScheduleBudgetCallback, training_environment
+from adv_wrappers.training.sb3.callbacks import RobustnessCallback, ScheduleBudgetCallback, training_environment
 from tests.every_case import every_case
 
 ATTACK = "max-diff:eps=0.3,steps=2"

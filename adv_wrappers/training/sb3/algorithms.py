@@ -16,7 +16,7 @@ from adv_wrappers.core.value import construct
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
 from adv_wrappers.training.folder import describe_settings
-from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
+from adv_wrappers.training.sb3.prioritized_dqn import PrioritizedDQN
 from adv_wrappers.utils.checks import check_names, integer, number
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Training:
         checks: the number of checkpoints that are compared.
         episodes: the number of episodes that each checkpoint is compared on.
         seed: seeds all randomness.
-        settings: of the algorithm; what is missing takes :mod:`adv_wrappers.training.hyperparameters`.
+        settings: of the algorithm; what is missing takes :mod:`adv_wrappers.training.sb3.hyperparameters`.
         device: of the networks in training; None takes what suits the observations.
         tensorboard: a folder for SB3's logs, or None.
         workers, env_workers: the numbers of processes, this one included, that play the episodes of checkpoints, and

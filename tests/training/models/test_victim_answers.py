@@ -10,8 +10,8 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.training import imitation
-from adv_wrappers.training.imitation import NEARBY, Labels, ask, ask_nearby, episode_seeds
+from adv_wrappers.training.models import imitation
+from adv_wrappers.training.models.imitation import NEARBY, Labels, ask, ask_nearby, episode_seeds
 from tests.training.toys import POINT, TWO, Alternating, Plane, Rule
 
 

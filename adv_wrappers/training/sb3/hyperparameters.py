@@ -4,7 +4,7 @@
 - Adversaries that learn when to attack (:func:`timing_settings`): see
   :mod:`adv_wrappers.training.resilience.resilience`.
 - Agents (:func:`agent_settings`): see the head of :mod:`adv_wrappers.training.agent`.
-- DQN of Behzadan and Hsu 2019, table 5 (``DQN``): see :mod:`adv_wrappers.training.prioritized_dqn`.
+- DQN of Behzadan and Hsu 2019, table 5 (``DQN``): see :mod:`adv_wrappers.training.sb3.prioritized_dqn`.
 
 Networks are not among them (``policy_kwargs``): they follow from what is observed.
 """
@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from adv_wrappers.training.director_networks import minibatch
+from adv_wrappers.training.sb3.director_networks import minibatch
 
 AlgorithmSettings = Mapping[str, Any]
 DQN: AlgorithmSettings = {

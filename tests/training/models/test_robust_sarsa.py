@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from adv_wrappers.training.critic import CriticSettings, SarsaBatch, SarsaLearner
-from adv_wrappers.training.networks import tanh_mlp
+from adv_wrappers.training.models.critic import CriticSettings, SarsaBatch, SarsaLearner
+from adv_wrappers.training.models.networks import tanh_mlp
 from tests.core.helpers import randn
 
 ROWS = 32

@@ -27,8 +27,8 @@ from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.networks.card import Section
 from adv_wrappers.registry import MOST_HIDDEN
 from adv_wrappers.training.folder import TrainingFolder
-from adv_wrappers.training.networks import check_vectors, cosine_rate, descend_in_rounds, mean_and_std, relu_mlp
-from adv_wrappers.training.trajectories import Trajectories, kept_or_played, recorded_trajectories
+from adv_wrappers.training.models.networks import check_vectors, cosine_rate, descend_in_rounds, mean_and_std, relu_mlp
+from adv_wrappers.training.models.trajectories import Trajectories, kept_or_played, recorded_trajectories
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.threads import one_thread

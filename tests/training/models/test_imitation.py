@@ -15,7 +15,7 @@ import adv_wrappers as adv
 from adv_wrappers import imitate
 from adv_wrappers.errors import AdvWrappersError, BudgetError, CardError, ValueRangeError, VictimError
 from adv_wrappers.training.folder import TrainingFolder
-from adv_wrappers.training.imitation import QUERIES, SOURCES
+from adv_wrappers.training.models.imitation import QUERIES, SOURCES
 from tests.every_case import every_case
 from tests.training.toys import POINT, TWO, Alternating, Plane, Rule
 

@@ -9,8 +9,8 @@ from gymnasium import spaces
 
 from adv_wrappers.attacks.objectives import divergence_of
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.training import imitation
-from adv_wrappers.training.imitation import Labels, agreement, fit
+from adv_wrappers.training.models import imitation
+from adv_wrappers.training.models.imitation import Labels, agreement, fit
 from tests.core.helpers import randn
 
 SEEN, TWO = spaces.Box(-np.inf, np.inf, (3,), np.float64), spaces.Discrete(2)

@@ -43,8 +43,8 @@ from adv_wrappers.training.folder import (
     read_tensors,
     write_tensors,
 )
-from adv_wrappers.training.networks import check_vectors, descend, tanh_mlp
-from adv_wrappers.training.trajectories import ContinuingEpisodes, Trajectories
+from adv_wrappers.training.models.networks import check_vectors, descend, tanh_mlp
+from adv_wrappers.training.models.trajectories import ContinuingEpisodes, Trajectories
 from adv_wrappers.utils.checks import check_names
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.reading import decoding
@@ -654,14 +654,14 @@ def train_critic(
 ) -> Critic:
     """Train critics of a victim's policy for :class:`adv_wrappers.RobustSarsa`, and return the strongest.
 
-    By default four critics are trained, with the settings of :data:`adv_wrappers.training.critic.SMALL`. Each is
+    By default four critics are trained, with the settings of :data:`adv_wrappers.training.models.critic.SMALL`. Each is
     attacked with under ``within``, and the strongest is chosen by mean return on seeds that no training sees. That
     takes four trainings of ``steps`` (61,440 each by default), five times ``episodes`` episodes to choose the
     strongest, and twice ``episodes`` to score it on other seeds.
 
     Only one critic is trained, without attacks and so without a budget, where ``settings`` holds one setting, or where
     ``robust``, ``eps``, ``weight``, ``box`` or ``successor`` is given: ``train_critic(victim, env, settings=[{}])``
-    takes the defaults of :class:`~adv_wrappers.training.critic.CriticSettings`.
+    takes the defaults of :class:`~adv_wrappers.training.models.critic.CriticSettings`.
     :func:`scan_critics` returns all critics and the reports.
 
     Args:
@@ -670,13 +670,11 @@ def train_critic(
             :func:`adv_wrappers.evaluate`.
         within: the budget of the attacks that critics are compared by, best the one that you will attack with; None
             takes a tenth of the victim's own unit, ``Linf(0.1, scale="victim")``.
-        settings: dictionaries of arguments of :class:`~adv_wrappers.training.critic.CriticSettings`; ``CRITIC_GRID``
-            holds the papers' 30.
+        settings: dictionaries of arguments of :class:`CriticSettings`; ``CRITIC_GRID`` holds the papers' 30.
         episodes, attack_steps, seed, progress: as for :func:`scan_critics`.
         out: a folder for the strongest critic; each critic gets a folder in it, as do the reports ``chosen`` and
             ``scored``. The same call resumes an interrupted one.
-        **training: arguments of :class:`~adv_wrappers.training.critic.CriticSettings`, such as ``steps``, for every
-            critic.
+        **training: arguments of :class:`CriticSettings`, such as ``steps``, for every critic.
 
     Returns:
         The critic. If several were trained, ``critic.card["scan"]`` holds the record of the choice.

@@ -13,10 +13,10 @@ pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.training.agent import AGENT_ALGORITHMS, train_agent
-from adv_wrappers.training.algorithms import ALGORITHMS, Training, algorithm_class, check_settings, made_model
-from adv_wrappers.training.dynamics_model import train_dynamics
 from adv_wrappers.training.folder import later_seed
+from adv_wrappers.training.models.dynamics_model import train_dynamics
 from adv_wrappers.training.resilience.resilience import resilience
+from adv_wrappers.training.sb3.algorithms import ALGORITHMS, Training, algorithm_class, check_settings, made_model
 from adv_wrappers.utils.validation import MOST_SEED
 from tests.every_case import every_case
 

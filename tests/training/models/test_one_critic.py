@@ -21,9 +21,9 @@ from adv_wrappers.core.value import decode
 from adv_wrappers.errors import AdvWrappersError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.threats.presets import parse_threat
-from adv_wrappers.training import critic as critic_module
-from adv_wrappers.training.critic import ReturnStatistics, TransitionCollector, exploring_victim
 from adv_wrappers.training.folder import described_victim
+from adv_wrappers.training.models import critic as critic_module
+from adv_wrappers.training.models.critic import ReturnStatistics, TransitionCollector, exploring_victim
 from adv_wrappers.victims.saved_networks import Critic
 from tests.core.helpers import actor, chooser, linear, mlp, randn
 from tests.every_case import every_case

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.training.prioritized_dqn import ParameterNoise
+from adv_wrappers.training.sb3.prioritized_dqn import ParameterNoise
 
 
 def test_noise_is_on_linear_layers_only_and_of_its_standard_deviation():
