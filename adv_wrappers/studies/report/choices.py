@@ -18,7 +18,7 @@ from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 
 CHOICES_FILE = "choices.json"  # in the folder of a report, beside its rows
-SCHEMA = 2
+SCHEMA = 3
 ADVERSARIES = ("max-diff", "pa-ad")  # to train under
 HardenedBy = Literal["", Robust, "max-diff", "pa-ad"]  # by a robust loss or these
 
@@ -79,27 +79,16 @@ class AdvisedTraining:
 
     Attributes:
         by: what hardens the agent; "" where none can begin with it.
-        tried: what hardened the agent, or one that was trained from it, already, in this order.
-        most: the largest eps that it should have, or None.
+        tried: what hardened the agent already, in this order.
         algorithm, rewards, gamma: those that the agent learned with by its card; "" or None where it does not say.
-        seconds: of one of its steps, measured; or None.
-        begins_with: where the agent earns much less without an attack than the one that it was trained from, the
-            reference of that one, which the training is to begin with; else "".
-        scale: what its eps is multiplied by then, a feature; None is one for all.
-        report: the folder of that agent's report, or "".
         why_none: why none can begin with the agent, or "".
     """
 
     by: HardenedBy = ""
     tried: tuple[str, ...] = ()
-    most: float | None = None
     algorithm: Literal["", "ppo", "a2c", "dqn", "recurrent-ppo"] = ""
     rewards: Literal["", "normalized", "clipped", "raw"] = ""
     gamma: float | None = None
-    seconds: float | None = None
-    begins_with: str = ""
-    scale: tuple[float, ...] | None = None
-    report: str = ""
     why_none: str = ""
 
 
@@ -188,8 +177,6 @@ def read_choices(folder: Path) -> ReportChoices:
     with decoding(path, ValueRangeError):
         if (found := data.pop("schema", SCHEMA)) != SCHEMA:
             raise ValueRangeError(f"it has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it")
-        for name in ("eps", "halving_eps"):  # which other releases repeated here; the rows have them
-            data.pop(name, None)
         # files that it names are those beside it
         choices: ReportChoices = value_of(ReportChoices, data)
         _place(choices, "film", folder.resolve())

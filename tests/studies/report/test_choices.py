@@ -23,14 +23,8 @@ def test_what_is_written_is_read(tmp_path):
         ("a reason",), (CertifiedReturn(0.1, 3.0, None, 10, "bounds"),),
         (Untried("pgd", "no time", 0.0),), "adv-wrappers report --minutes 3",
         (AttackedFrame("pgd", folder / "true.png", None, folder / "pictures" / "difference.png"),),
-        folder / "film.gif", AdvisedTraining("wocar", ("sa",), 0.05, "ppo", "raw", 0.9, 0.0024, "a", (1.0,), "b"),
+        folder / "film.gif", AdvisedTraining("wocar", ("sa",), "ppo", "raw", 0.9, "a"),
         ("nothing else",), {"seed": 0}, ("goal",),
     )  # fmt: skip
     write_choices(tmp_path, choices)
     assert read_choices(tmp_path) == replace(choices, played=True)
-
-
-def test_what_other_releases_wrote_is_left_out(tmp_path):
-    text = '{"schema": 2, "eps": [0.0, 0.1], "halving_eps": 0.1, "training": {"by": "radial", "seconds": 0.0024}}'
-    (tmp_path / "choices.json").write_text(text)
-    assert read_choices(tmp_path) == ReportChoices(training=AdvisedTraining("radial", seconds=0.0024), played=True)

@@ -62,7 +62,7 @@ def test_the_comparison_says_what_became_of_the_verdict(played, tmp_path):
     """The advice was for the eps of the first report's verdict, and the clean return may be its price."""
     for name in ("before", "after"):
         shutil.copytree(played, tmp_path / name)
-        (tmp_path / name / "choices.json").write_text(json.dumps({"eps": [0.0, 0.05]}))
+        (tmp_path / name / "choices.json").write_text(json.dumps({}))
     with contextlib.closing(sqlite3.connect(tmp_path / "after" / "rows.db")) as connection, connection:
         row = "json_set(row, '$.returns', json('[70, 71, 72]'), '$.mean_return', 71.0)"
         connection.execute(f"UPDATE cells SET row = {row} WHERE name = 'none'")

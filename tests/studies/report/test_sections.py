@@ -302,7 +302,7 @@ def test_what_holds_no_rows_is_an_error(tmp_path, folder):
 
 
 def test_choices_are_those_beside_the_rows_of_a_folder(folder):
-    (folder / "choices.json").write_text(json.dumps({"schema": 2, "unit": "in grey levels"}))
+    (folder / "choices.json").write_text(json.dumps({"schema": 3, "unit": "in grey levels"}))
     assert read_reports(folder).agents[0].choices.unit == "in grey levels"
     assert not read_reports((folder / "rows.db").rename(folder / "another.db")).agents[0].choices.played
 
