@@ -15,7 +15,7 @@ from tests.result_scripts import result_script
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 ROWS = sorted(path.stem for path in RESULTS.glob("*.json"))
 LONG = {  # whose scripts take longest; others draw plots and tables as they do
-    "crop", "learned_timing", "model_based_ablations", "pa_ad_small", "pa_ad_sweeps", "rarl", "resilience", "smoothing",
+    "learned_timing", "model_based_ablations", "pa_ad_small", "pa_ad_sweeps", "rarl", "resilience", "smoothing",
     "standing",
 }  # fmt: skip
 SCRIPTS = {"daylight_bankheist": "daylight"}  # a script has the name of its rows, but for one that has two

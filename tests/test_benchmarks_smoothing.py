@@ -21,7 +21,7 @@ def script():
 
 def row(returns, attacked, name="fgsm, 1 step, 1 sigma"):
     figures = {"mean_return": float(np.mean(attacked)), "low": 0.0, "high": max(attacked), "eps": 0.1}
-    radii = {"observations": 2, "samples": 9, "votes": [0.1, 0.0], "q": [0.0, 0.0]}
+    radii = {"observations": 2, "samples": 9, "votes": [0.1, 0.0]}
     return {
         "sigma": 0.1,
         "vote": 1,

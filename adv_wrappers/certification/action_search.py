@@ -24,13 +24,11 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor
 
-from adv_wrappers.core.types import Array
+from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.environments.snapshot import StateFingerprints
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, TreeNode, collection_paused
 from adv_wrappers.evaluation.statistics.return_range import LeastReturn
@@ -38,18 +36,6 @@ from adv_wrappers.utils.deadline import Deadline, TimedBatches
 
 SearchOrder = Literal["depth-first", "best-first"]
 _NEVER_MET = 2000  # states after which a search looks no more for those that it has met before
-
-
-class FollowedActions(Protocol):
-    """Which actions a search follows; ``PossibleActions`` of :mod:`.possible_actions` are some."""
-
-    def at(self, observations: Array) -> tuple[NDArray[np.bool_], Tensor]:
-        """Of true observations ``[B, *S]`` the actions that an attack may bring about, and what ranks them, ``[B, A]``.
-
-        An action that an attack brings about has to be among them; of the others the fewer the better. The actions
-        that look worst to the victim, those of the smallest rank, are tried first.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +80,7 @@ class ActionSearch:
     def __init__(
         self,
         episodes: DeterministicEpisodes,
-        possible: FollowedActions,
+        possible: PossibleActions,
         least: LeastReturn,
         seed: int,
         found: float = math.inf,

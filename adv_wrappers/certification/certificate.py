@@ -1,10 +1,9 @@
 """What no attack within a budget takes from an agent: lower bounds on the returns of episodes.
 
-One value for every method that bounds episodes: bounds on networks (:func:`adv_wrappers.certify`, and its ranges),
-boxes of states from all starts at once (:mod:`adv_wrappers.certification.all_starts`), and averages over noise
-(:mod:`adv_wrappers.certification.crop`). What a method does not compute is NaN. The expected return of an
-agent with noise is another statement, of a distribution and for every length of an attack
-(:class:`adv_wrappers.certification.smoothing.SmoothedCertificate`).
+One value for every method that bounds episodes: bounds on networks (:func:`adv_wrappers.certify`, and its ranges), and
+boxes of states from all starts at once (:mod:`adv_wrappers.certification.all_starts`). What a method does not compute
+is NaN. The expected return of an agent with noise is another statement, of a distribution and for every length of an
+attack (:class:`adv_wrappers.certification.smoothing.SmoothedCertificate`).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Certificate:
 
     Attributes:
         victim, env: the agent and the environment, as reports call them.
-        within: the budget; of a smoothed agent in the unit of its noise.
+        within: the budget.
         method: how it was bounded what the agent may do.
         seeds: the seeds of the episodes, those of :func:`adv_wrappers.evaluate` with the same ``seed``; none where the
             one entry is of every episode, whatever its start.

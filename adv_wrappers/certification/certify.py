@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adv_wrappers.certification.action_search import ActionSearch, FollowedActions, SearchOrder
+from adv_wrappers.certification.action_search import ActionSearch, SearchOrder
 from adv_wrappers.certification.all_starts import StateBoxSearch
 from adv_wrappers.certification.certificate import Certificate, CertifiedEpisode
 from adv_wrappers.certification.greedy_worst_case import PathDeadlines, own_action, play_choices, worst_possible_action
@@ -226,7 +226,7 @@ class CertifyingSearch:
     """
 
     played: DeterministicEpisodes
-    possible: FollowedActions
+    possible: PossibleActions
     least: LeastReturn
     boxes: StateBoxSearch | None
     order: SearchOrder | None

@@ -31,7 +31,7 @@ from torch.nn.functional import one_hot
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.types import Space
-from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.victims.distributions import MultiCategoricalFamily
 from adv_wrappers.victims.victim import Victim, VictimAround
@@ -58,21 +58,17 @@ class Smoothed(VictimAround):
         scale: the unit of sigma: None (that of the observation), a number, one number a feature, or ``"victim"`` for
             the victim's own (the standard deviations of its normaliser). Lengths of attacks are then in this unit too.
         samples: how many draws of noise an attacker averages over; 0 lets it look at the agent without noise.
-        q_range: of a victim with Q-values the least and the largest, to which they are clipped: their average over the
-            ``vote`` copies is then what actions are chosen by, in place of the most frequent action (CROP, Wu et al.
-            2022). None counts actions.
 
     Attributes:
         victim: the agent without noise.
-        sigma, vote, samples, q_range: as given.
+        sigma, vote, samples: as given.
 
     Of a Dict space the Box leaves get noise; lengths are those of all these leaves together, and nothing is certified
     where an attack may change another leaf.
 
     Raises:
         VictimError: for a victim with a hidden state, which would have to advance on the same noise; observations
-            without a Box; several votes of continuous actions; a scale that does not fit; a ``q_range`` without
-            Q-values.
+            without a Box; several votes of continuous actions; a scale that does not fit.
         ValueRangeError: for other arguments out of range.
 
     >>> import torch
@@ -93,7 +89,6 @@ class Smoothed(VictimAround):
         *,
         scale: float | Sequence[float] | str | None = None,
         samples: int = SMOOTHING_SAMPLES,
-        q_range: tuple[float, float] | None = None,
     ) -> None:
         super().__init__(victim, "sample")
         if victim.recurrent:
@@ -102,14 +97,13 @@ class Smoothed(VictimAround):
         self.samples = integer("samples", samples, 0)
         if self.vote > 1 and isinstance(victim.action_space, spaces.Box):
             raise VictimError(f"a majority is one of discrete actions, this victim acts in {victim.action_space}")
-        self.q_range = None if q_range is None else checked_q_range(victim, q_range)
         # noise is added to numbers: every Box of the observation
         space = victim.observation_space
         self._shapes = [leaf.shape for leaf in _boxes(space)]
         if not self._shapes:
             raise VictimError(f"noise is added to a Box, or to those of a Dict, this victim sees {space}")
         self.unit = self._unit_of(scale)
-        if q_range is None and isinstance(scale, (str, int, float, type(None))):  # else no text can say it
+        if isinstance(scale, (str, int, float, type(None))):  # else no text can say it
             usual = {"vote": 1, "samples": SMOOTHING_SAMPLES}
             self.ref = self.reference("smoothed", usual, sigma=self.sigma, vote=vote, scale=scale, samples=samples)
         self._own: list[Tensor] | None = None
@@ -145,9 +139,6 @@ class Smoothed(VictimAround):
         if key is None:
             raise VictimError("this victim adds noise to what it sees: acting needs one key per row")
         noisy, keys = self.noisy(obs, key, self.vote)
-        if self.q_range is not None:
-            values = self.victim.params(noisy).clamp(*self.q_range).view(len(key), self.vote, -1)
-            return self.native(values.double().mean(1).argmax(-1))
         actions = self.victim.play(noisy, None, keys)
         return actions if self.vote == 1 else self._majority(actions.view(len(key), self.vote, -1))
 
@@ -229,26 +220,11 @@ class Smoothed(VictimAround):
 
     def acts_by(self) -> str:
         unit = self.unit.flatten().tolist() if isinstance(self.unit, Tensor) else self.unit
-        clipped = "" if self.q_range is None else f" {self.q_range}"
-        return f"{unit} {self.vote} {self.samples}{clipped}"
+        return f"{unit} {self.vote} {self.samples}"
 
     def __repr__(self) -> str:
         votes = f", {self.vote} votes" if self.vote > 1 else ""
         return f"<Smoothed, sigma={self.sigma:g}{votes}, of {self.victim!r}>"
-
-
-def checked_q_range(victim: Victim, q_range: tuple[float, float]) -> tuple[float, float]:
-    """The least and the largest Q-value of a victim, as numbers.
-
-    Raises:
-        VictimError: for a victim without Q-values.
-        ValueRangeError: for what are no two numbers, the first below the second.
-    """
-    if victim.kind != "q":
-        raise VictimError(f"q_range is for Q-values, this victim has {victim.kind}")
-    if len(q_range) != 2 or not number("q_range", q_range[0]) < number("q_range", q_range[1]):
-        raise ValueRangeError(f"q_range must be the least and the largest Q-value, got {q_range}")
-    return float(q_range[0]), float(q_range[1])
 
 
 def _boxes(space: Space) -> list[spaces.Box]:

@@ -31,7 +31,6 @@ ELSEWHERE = {
     "action_bounds": "adv_wrappers.victims.certified_actions",
     "action_radius": "adv_wrappers.certification.smoothing",
     "beam_search": "adv_wrappers.evaluation.searches.beam",
-    "certify_smoothed_actions": "adv_wrappers.certification.crop",
     "crown": "adv_wrappers.bounds",
     "decide": "adv_wrappers.bounds.branch_and_bound",
     "entries_that_apply": "adv_wrappers.studies",

@@ -5,7 +5,7 @@
 For CartPole's DQN agent and Pong's PPO agent (both of the zoo), each with Gaussian noise of several sizes: the
 certified return over the total Euclidean length of an attack (Kumar, Levine and Feizi 2022), from episodes without an
 attack; attacks of the same total length on other episodes, all at once or over many steps, on the average over noise
-and on the network without it; and the radii of single actions (CROP, Wu et al. 2022, and votes).
+and on the network without it; and the radii of single actions.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def figures_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def radii(case: Case, victim: Smoothed, seed: int) -> dict[str, Any]:
-    """Radii along one episode of the agent: of the majority, and of average Q-values where there are some."""
+    """Radii along one episode of the agent: of the majority."""
     make_env = Environment.of(case.env, victim)
     seen, runner = [], PolicyRunner(victim, 1)
     with closing(make_env()) as env:
@@ -196,13 +196,6 @@ def radii(case: Case, victim: Smoothed, seed: int) -> dict[str, Any]:
     batch = np.stack(seen)
     found: dict[str, Any] = {"observations": len(seen), "samples": case.samples}
     found["votes"] = action_radius(victim, batch, case.samples, seed).radii.tolist()
-    if victim.kind == "q":
-        with torch.no_grad():
-            values = victim.victim.params(torch.as_tensor(batch, dtype=victim.dtype))
-        found["q_range"] = [float(values.min()), float(values.max())]
-        found["q"] = action_radius(
-            victim, batch, case.samples, seed, q_range=(found["q_range"][0], found["q_range"][1])
-        ).radii.tolist()
     return found
 
 
@@ -314,18 +307,11 @@ def section(case: Case, found: dict[str, Any]) -> str:
             continue
         votes = np.array(about["votes"])
         cells = [f"{np.median(votes):.3g}", f"{(votes > 0).mean():.0%}"]
-        cells += [f"{(np.array(about['q']) > 0).mean():.0%}"] if "q" in about else [""]
         lines.append([name, about["observations"], about["samples"], *cells])
     if lines:
-        header = ["noise", "observations", "draws each", "median radius of the majority", "above 0", "above 0 by CROP"]
-        crop = (
-            "CROP averages Q-values, here in their range along the episode: where those of the actions differ by a "
-            "small part of it, nothing is certified."
-            if any("q" in row.get("radii", {}) for row in played.values())
-            else "CROP, which averages Q-values, has nothing to say of an agent that has none."
-        )
+        header = ["noise", "observations", "draws each", "median radius of the majority", "above 0"]
         about_radii = "Radii of single actions along one episode, at confidence 0.95 each."
-        parts.append(f"{about_radii} {crop}\n\n{filled(header, lines)}")
+        parts.append(f"{about_radii}\n\n{filled(header, lines)}")
     return "\n\n".join(parts)
 
 

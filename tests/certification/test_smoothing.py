@@ -132,32 +132,6 @@ def test_the_radius_of_a_linear_choice_is_its_distance():
     assert found.certified(0.3) == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize(("eps", "share"), [(0.5, 0.1), (0.5, 0.9)])
-def test_a_certified_quantile_is_below_that_under_the_worst_attack(share, eps):
-    """Returns are normal; the worst attack of the theorem moves their distribution function by eps / sigma."""
-    truth = NORMAL.inv_cdf(share) - eps  # of a return that is the first feature of what is seen, at sigma = 1
-    rng, above, gaps = np.random.default_rng(0), 0, []
-    for _ in range(100):
-        found = SmoothedCertificate(rng.normal(size=1000).clip(-9, 9), 1.0, -9.0)
-        bound = found.certified_quantile(eps, share)
-        above += bound > truth
-        gaps.append(truth - bound)
-        assert found.certified_probability(bound, eps) <= 1 - share + 1e-12  # which holds for all thresholds at once
-    assert above <= 10 and 0 < np.mean(gaps) < 0.25  # 5 are expected at most
-
-
-def test_quantiles_of_few_or_much_moved_returns_are_the_least_return():
-    found = SmoothedCertificate([5.0] * 100, 0.1, 1.0)
-    assert found.certified_quantile(0.0) == found.certified_quantile(0.1) == 5.0
-    assert found.certified_quantile(0.5) == found.certified_quantile(9.0) == 1.0
-    assert SmoothedCertificate([5.0], 0.1, 1.0).certified_quantile(0.0, 0.99) == 5.0
-    assert SmoothedCertificate([5.0], 0.1, 1.0).certified_quantile(0.0, 0.5) == 1.0
-    votes = SmoothedCertificate([5.0] * 100, 0.1, 1.0, vote=4)
-    assert votes.certified_quantile(0.05) == 5.0 and votes.certified_quantile(0.25) == 1.0
-    with pytest.raises(ValueRangeError, match="share"):
-        found.certified_quantile(0.1, 1.0)
-
-
 @pytest.mark.slow
 def test_no_move_within_a_radius_changes_the_majority():
     victim, obs = Smoothed(chooser(mlp(4, 3)), 0.5), randn(8, 4)
@@ -168,18 +142,6 @@ def test_no_move_within_a_radius_changes_the_majority():
     other = action_radius(victim, moved.flatten(0, 1), 300, seed=1)
     same = other.actions.reshape(8, 3) == found.actions[:, None]
     assert same[found.radii > 0].all()
-
-
-def test_crops_radius_from_q_values():
-    """CROP's local smoothing, with Hoeffding's bounds for all actions at once."""
-    inner = chooser(linear(torch.tensor([[3.0, 0, 0, 0], [0.0, 0, 0, 0]]), torch.tensor([5.0, 1.0])), "q", actions=2)
-    victim, obs = Smoothed(inner, 0.5), torch.zeros(1, 4, dtype=torch.float64)
-    found = action_radius(victim, obs, 3000, q_range=(0.0, 10.0))
-    error = math.sqrt(math.log(4 / 0.05) / 6000)
-    expected = 0.25 * (NORMAL.inv_cdf(0.5 - error) - NORMAL.inv_cdf(0.1 + error))
-    assert found.radii[0] == pytest.approx(expected, abs=0.01) and found.actions[0] == 0
-    clipped = action_radius(victim, obs, 3000, q_range=(0.0, 2.0))  # Q-values are clipped to it
-    assert clipped.radii[0] < 0.25 * (NORMAL.inv_cdf(0.98) - NORMAL.inv_cdf(0.5))
 
 
 def test_radii_depend_on_seed_and_place_alone():
@@ -226,7 +188,6 @@ def test_what_is_refused():
         (lambda: certify_smoothed("zoo:cartpole-dqn", "CartPole-v1"), "a victim with noise"),
         (lambda: action_radius("zoo:cartpole-dqn", np.zeros((1, 4))), "a victim with noise"),
         (lambda: action_radius(moving, randn(1, 4)), "discrete ones, one a step"),
-        (lambda: action_radius(policy, randn(1, 4), q_range=(0, 1)), "q_range is for Q-values"),
     ]:
         with pytest.raises(VictimError, match=match):
             wrong()
@@ -242,7 +203,6 @@ def test_what_is_refused():
         (lambda: known.certified_probability(1.0, np.nan), "eps must be"),
         (lambda: certify_smoothed("smoothed:zoo:cartpole-dqn?sigma=1", "CartPole-v1", confidence=0), "confidence must"),
         (lambda: action_radius(policy, randn(1, 4), 1), "samples must be"),
-        (lambda: action_radius(threshold(1.0), randn(1, 4), q_range=(1, 1)), "the least and the largest"),
     ]:
         with pytest.raises(ValueRangeError, match=match):
             wrong()
