@@ -1,8 +1,7 @@
 """Median blur: every pixel becomes the median of its k x k neighbourhood (daylight paper, section 3.2, table 2).
 
 The border is replicated and every colour or frame is blurred on its own, as ``cv2.medianBlur`` does; on the host that
-function is called, on CUDA a kernel (``blur_triton``), elsewhere the median is found with minima and maxima (k = 3) or
-by sorting.
+function is called, on CUDA a kernel (``blur_triton``), elsewhere neighbours are sorted.
 """
 
 from __future__ import annotations
@@ -83,21 +82,8 @@ def _median(images: Tensor, k: int) -> Tensor:
     for start in range(0, n, step):
         padded = images[start : start + step][:, rows][:, :, columns]
         near = [padded[:, i : i + height, j : j + width] for i in range(k) for j in range(k)]
-        out[start : start + step] = _of_nine(near) if k == 3 else torch.stack(near, -1).median(-1).values
+        out[start : start + step] = torch.stack(near, -1).median(-1).values
     return out
-
-
-# A network of 19 exchanges that leaves the median of nine in the middle (Paeth 1990, Graphics Gems, p. 171).
-_EXCHANGES = (
-    (1, 2), (4, 5), (7, 8), (0, 1), (3, 4), (6, 7), (1, 2), (4, 5), (7, 8), (0, 3), (5, 8), (4, 7), (3, 6), (1, 4),
-    (2, 5), (4, 7), (4, 2), (6, 4), (4, 2),
-)  # fmt: skip
-
-
-def _of_nine(near: list[Tensor]) -> Tensor:
-    for i, j in _EXCHANGES:
-        near[i], near[j] = torch.minimum(near[i], near[j]), torch.maximum(near[i], near[j])
-    return near[4]
 
 
 @dataclass(frozen=True)

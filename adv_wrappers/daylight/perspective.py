@@ -4,9 +4,6 @@ The paper gives the norm, the largest distance that a corner moves, and leaves o
 Here a pattern says so: one side of the picture grows shorter, as when the camera tilts, each of its ends moving
 ``norm`` pixels along the side; or ``random``, four directions drawn from the layer's keys, scaled to the norm; or the
 four corners themselves are given. Equal to OpenCV 4.x's ``warpPerspective`` of ``getPerspectiveTransform``.
-
-The matrix (equation 5) is solved in double precision, in OpenCV's order: plain arithmetic on eight unknowns, whose last
-bit depends on nothing but IEEE 754, and so neither do the maps made of it.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import cv2
 import numpy as np
 from torch import Tensor
 
@@ -87,53 +85,8 @@ def inverse_of(corners: Corners, height: int, width: int) -> tuple[float, ...]:
             f"corners moved by {corners} form no convex quadrangle in a picture of {height} x {width} pixels: "
             f"they end up at {target}"
         )
-    return _inverse(_forward(source, target))
-
-
-def _forward(source: Corners, target: Corners) -> tuple[float, ...]:
-    rows, right = list[list[float]](), list[float]()
-    for axis in (0, 1):
-        for (x, y), moved in zip(source, target, strict=True):
-            ahead, beside = [x, y, 1.0], [0.0, 0.0, 0.0]
-            own = [*ahead, *beside] if axis == 0 else [*beside, *ahead]
-            rows.append([*own, -x * moved[axis], -y * moved[axis]])
-            right.append(moved[axis])
-    return (*_solve(rows, right), 1.0)
-
-
-def _solve(a: list[list[float]], b: list[float]) -> list[float]:
-    """Gaussian elimination with the largest pivot of a column."""
-    size = len(b)
-    for i in range(size):
-        k = max(range(i, size), key=lambda j: abs(a[j][i]))  # the first of equals
-        a[i], a[k], b[i], b[k] = a[k], a[i], b[k], b[i]
-        # the rows below lose this unknown
-        scale = -1 / a[i][i]
-        for j in range(i + 1, size):
-            factor = a[j][i] * scale
-            for k in range(i + 1, size):
-                a[j][k] += factor * a[i][k]
-            b[j] += factor * b[i]
-    # the unknowns from the last to the first
-    for i in reversed(range(size)):
-        rest = b[i]
-        for k in range(i + 1, size):
-            rest -= a[i][k] * b[k]
-        b[i] = rest / a[i][i]
-    return b
-
-
-def _inverse(m: tuple[float, ...]) -> tuple[float, ...]:
-    """By cofactors: the columns of the inverse are cross products of the rows."""
-    first, second, third = m[:3], m[3:6], m[6:]
-    columns = _cross(second, third), _cross(third, first), _cross(first, second)
-    a, b, c = columns[0]
-    s = 1 / (first[0] * a + first[1] * b + first[2] * c)
-    return tuple(column[i] * s for i in range(3) for column in columns)
-
-
-def _cross(u: tuple[float, ...], v: tuple[float, ...]) -> tuple[float, ...]:
-    return u[1] * v[2] - u[2] * v[1], u[2] * v[0] - u[0] * v[2], u[0] * v[1] - u[1] * v[0]
+    matrix = cv2.getPerspectiveTransform(np.array(source, np.float32), np.array(target, np.float32))
+    return tuple(cv2.invert(matrix)[1].ravel().tolist())
 
 
 # Moves of the corners top left, top right, bottom right and bottom left, (right, down), for a norm of one.

@@ -147,7 +147,7 @@ def _table(quality: int, chroma: bool, device: torch.device) -> Tensor:
 
 
 def through(planes: Tensor, out: Tensor, shape: tuple[int, int, int, int], quality: int, chroma: bool = False) -> None:
-    """Grey pictures as they come back from quantised coefficients: :func:`adv_wrappers.daylight.jpeg.through_dct`.
+    """Grey pictures as they come back from quantised coefficients.
 
     Args:
         planes: contiguous uint8, of which the first ``N * H * W * K`` are read.
