@@ -141,8 +141,6 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.training.resilience.result": ("Resilience", "Robustness"),
     "adv_wrappers.training.agent": ("Hardened",),
     "adv_wrappers.training.models.critic": ("scan_critics",),
-    "adv_wrappers.training.models.denoiser": ("train_denoiser",),
-    "adv_wrappers.victims.purified": ("Purified",),
     "adv_wrappers.wrappers.perturb_action": ("VectorPerturbAction",),
     "adv_wrappers.wrappers.perturb_dynamics": ("VectorPerturbDynamics",),
     "adv_wrappers.wrappers.perturb_reward": ("VectorPerturbReward",),

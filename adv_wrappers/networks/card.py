@@ -1,7 +1,7 @@
 """Cards: networks as folders with ``card.json`` and ``weights.safetensors``, which hold data and never code.
 
-A card says the role of its networks: those of a ``victim``, the ``director`` of an adversary, a ``critic``, a model of
-the ``dynamics``, or a ``denoiser`` of observations. What they compute are lists of layers in its section ``network``:
+A card says the role of its networks: those of a ``victim``, the ``director`` of an adversary, a ``critic``, or a model
+of the ``dynamics``. What they compute are lists of layers in its section ``network``:
 ``[{"kind": "conv", "stride": 4}, {"kind": "relu"}, {"kind": "flatten"}, {"kind": "linear"}]``. The sizes follow from
 the weights ``NETWORK.I.NAME``, where ``I`` is the place of the layer in its list; settings that are torch's defaults
 are left out. :func:`describe` writes layers down, :func:`build` makes them from what was written.
@@ -38,13 +38,12 @@ from adv_wrappers.utils.validation import MOST_NETWORKS
 FORMAT = 3
 MOST_LAYERS = 5000  # of one card; it takes seconds to build so many
 TRUNK = "trunk"  # layers that several networks begin with: its name is then the first in their lists
-Role = Literal["victim", "director", "critic", "dynamics", "denoiser"]
+Role = Literal["victim", "director", "critic", "dynamics"]
 NETWORKS: dict[Role, tuple[str, ...]] = {  # the lists that a card may have
     "victim": (TRUNK, "policy", "value", "critic", "robust_sarsa", "critics"),
     "director": ("policy",),
     "critic": ("critic",),
     "dynamics": ("nets",),
-    "denoiser": ("net",),
 }
 _SEVERAL = ("critics", "nets")  # lists of networks
 _RECURRENT = ("policy", "value")  # networks that may have a state

@@ -21,7 +21,7 @@ from adv_wrappers.utils.validation import MOST_NETWORKS
 Network = dict[str, Any]  # the section ``network``
 Tensors = dict[str, Tensor]
 
-_ROLES = ("victim", "director", "critic", "dynamics", "denoiser")
+_ROLES = ("victim", "director", "critic", "dynamics")
 _IMAGES = [4, 84, 84]  # observations of a victim whose card says nothing of their shape
 # actions of Gymnasium's environments that reach further than 1, where a card says nothing of them
 _REACH = {"InvertedPendulum": 3.0, "Pendulum": 2.0, "Pusher": 2.0, "Humanoid": 0.4, "HumanoidStandup": 0.4}

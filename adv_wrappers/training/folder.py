@@ -39,12 +39,11 @@ _FORMAT = 1  # of state.json
 STATE, TENSORS = "state.json", "state.safetensors"
 _CARD = ("weights.safetensors", "card.json")  # the card last: it has the hash of the weights
 _PART, _CHECKPOINT = ".part.", "checkpoint-"  # begin the names of folders of checkpoints: incomplete, and complete
-TrainingKind = Literal["adversary", "agent", "critic", "denoiser", "dynamics", "imitation", "resilience", "robustness"]
+TrainingKind = Literal["adversary", "agent", "critic", "dynamics", "imitation", "resilience", "robustness"]
 _WORDS: dict[TrainingKind, str] = {
     "adversary": "training of an adversary",
     "agent": "training of an agent",
     "critic": "training of a critic",
-    "denoiser": "training of a denoiser",
     "dynamics": "training of a model of the dynamics",
     "imitation": "imitation",
     "resilience": "measurement of resilience",

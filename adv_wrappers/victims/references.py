@@ -23,7 +23,6 @@ from adv_wrappers.utils.validation import either
 from adv_wrappers.victims.card import load_card
 from adv_wrappers.victims.carrl import LowerBound
 from adv_wrappers.victims.hub import fetch
-from adv_wrappers.victims.purified import Purified
 from adv_wrappers.victims.rllib import from_rllib
 from adv_wrappers.victims.robot_checkpoints import Library, load_checkpoint
 from adv_wrappers.victims.sb3.victim import Stats, load_sb3
@@ -87,11 +86,6 @@ def _lower_bound(ref: str, rest: str, how: _How) -> Victim:
     agent, options = _around(rest, how, "eps", "scale", "method")
     within = Linf(options.pop("eps"), options.pop("scale", None))
     return LowerBound(agent, within, **options)
-
-
-def _purified(ref: str, rest: str, how: _How) -> Victim:
-    agent, options = _around(rest, how, "denoiser", "gradient", "draws", "seed")
-    return Purified(agent, str(options.pop("denoiser")), **options)
 
 
 def _zoo(ref: str, rest: str, how: _How) -> Victim:
@@ -159,7 +153,7 @@ def _without_spaces(ref: str, rest: str, how: _How) -> Victim:
     )
 
 
-_AROUND = {"smoothed": _smoothed, "lower-bound": _lower_bound, "purified": _purified}  # another victim
+_AROUND = {"smoothed": _smoothed, "lower-bound": _lower_bound}  # another victim
 # by prefix, what loads a reference; called with all of it, what is behind the colon, and how
 _LOADERS: dict[str, Callable[[str, str, _How], Victim]] = {
     **_AROUND,
@@ -194,9 +188,8 @@ def load_victim(
             where no configuration lies near it (see
             :func:`adv_wrappers.victims.robot_checkpoints.load_checkpoint`); or one around another:
             ``smoothed:REFERENCE?sigma=0.1&vote=5`` (``scale``, ``samples``, see
-            :class:`adv_wrappers.victims.smoothed.Smoothed`), ``lower-bound:REFERENCE?eps=0.05`` (``scale``, ``method``,
-            see :class:`adv_wrappers.victims.carrl.LowerBound`) and ``purified:REFERENCE?denoiser=FOLDER``
-            (``gradient``, ``draws``, ``seed``, see :class:`adv_wrappers.victims.purified.Purified`).
+            :class:`adv_wrappers.victims.smoothed.Smoothed`) and ``lower-bound:REFERENCE?eps=0.05`` (``scale``,
+            ``method``, see :class:`adv_wrappers.victims.carrl.LowerBound`).
         trust: run the code that is pickled in sb3:FILE.zip, rllib:FOLDER and ``stats``: for files of your own. A
             checkpoint of RLlib needs it.
         select: how the victim acts; None takes what its card says. An SB3 agent plays the mode.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import adv_wrappers as adv
-from benchmarks.recording.values import TIMED, Items, Value, digest, exact, in_folder, inner, plain, summary, untimed
+from benchmarks.recording.values import TIMED, Items, Value, digest, exact, in_folder, plain, summary, untimed
 
 ALGORITHMS = {  # environment, steps: fewer where a step costs more
     "ppo": ("CartPole-v1", 2048), "a2c": ("CartPole-v1", 2048), "dqn": ("CartPole-v1", 2048),
@@ -47,8 +47,6 @@ def trainings() -> Items:
         found[f"adversary {kind} interrupted"] = functools.partial(interrupted, adversary_trained, kind, "ppo")
     found["critic"] = critic
     found["dynamics"] = transition_model
-    found["denoiser, diffusion"] = functools.partial(denoiser, "diffusion")
-    found["denoiser, plain"] = functools.partial(denoiser, "plain")
     found["imitation"] = imitation
     found["resilience"] = functools.partial(resilience, "resilience")
     found["robustness"] = functools.partial(resilience, "robustness")
@@ -132,14 +130,6 @@ def transition_model() -> Value:
         how: Any = {"hidden": (16,), "epochs": 2, "num_envs": 4, "out": folder / "model"}
         found = adv.train_dynamics("zoo:hopper-ppo", "Hopper-v5", 1000, **how)
         return [weights_in(folder / "model"), untimed(found.card["errors"])]
-
-
-def denoiser(kind: str) -> Value:
-    """A denoiser of observations."""
-    with in_folder() as folder:
-        how: Any = {"transitions": 400, "updates": 20, "hidden": (16,), "num_envs": 4, "out": folder / "denoiser"}
-        found = inner("train_denoiser")("zoo:cartpole-dqn", "CartPole-v1", 0.1, None, kind, **how)
-        return [weights_in(folder / "denoiser"), untimed(found.card["errors"])]
 
 
 def imitation() -> Value:

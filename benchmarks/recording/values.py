@@ -41,7 +41,6 @@ ELSEWHERE = {
     "possible_actions": "adv_wrappers.victims.certified_actions",
     "resilience_profile": "adv_wrappers.evaluation.searches.fewest_perturbations",
     "text_of": "adv_wrappers.threats.text",
-    "train_denoiser": "adv_wrappers.training.models.denoiser",
     "write_page": "adv_wrappers.studies.report.page",
     "zoo_names": "adv_wrappers.victims",
 }

@@ -136,8 +136,8 @@ def test_what_cannot_be_written(layer):
         describe([layer], "net")
 
 
-LINEAR = {"net.0.weight": torch.ones(2, 3), "net.0.bias": torch.zeros(2)}
-CONV = {"net.0.weight": torch.ones(2, 3, 2, 2), "net.0.bias": torch.zeros(2)}
+LINEAR = {"critic.0.weight": torch.ones(2, 3), "critic.0.bias": torch.zeros(2)}
+CONV = {"critic.0.weight": torch.ones(2, 3, 2, 2), "critic.0.bias": torch.zeros(2)}
 
 
 @every_case(
@@ -147,21 +147,22 @@ CONV = {"net.0.weight": torch.ones(2, 3, 2, 2), "net.0.bias": torch.zeros(2)}
         ([3], {}, "expected layers of the kinds"),
         ([{"kind": "relu"}] * (MOST_LAYERS + 1), {}, "at most 100 networks of at most 5000 layers"),
         ([{"kind": "flatten", "start_dim": 0}], {}, "a Flatten that is written keeps the first axis"),
-        ([{"kind": "lstm"}], dict(nn.LSTM(1, 1).named_parameters(prefix="net.0")), "may have an lstm .*, net may not"),
+        ([{"kind": "lstm"}], dict(nn.LSTM(1, 1).named_parameters(prefix="critic.0")), "lstm .*, critic may not"),
         ([{"kind": "linear", "padding": 1}], LINEAR, "padding"),
-        ([{"kind": "linear", "bias": False}], LINEAR, "does not have: net.0.bias"),
-        ([{"kind": "linear"}, {"kind": "linear"}], LINEAR, "expected net.1.weight"),
+        ([{"kind": "linear", "bias": False}], LINEAR, "does not have: critic.0.bias"),
+        ([{"kind": "linear"}, {"kind": "linear"}], LINEAR, "expected critic.1.weight"),
         ([{"kind": "linear"}, {"kind": "tanh"}, {"kind": "linear"}],
-         LINEAR | {"net.2.weight": torch.ones(2, 3)}, r"net.2.weight of shape \('any', 2\), got \(2, 3\)"),
-        ([{"kind": "linear"}, {"kind": "append_log_std"}], LINEAR | {"net.1.log_std": torch.ones(1, 3)}, r"\(1, 2\)"),
+         LINEAR | {"critic.2.weight": torch.ones(2, 3)}, r"critic.2.weight of shape \('any', 2\), got \(2, 3\)"),
+        ([{"kind": "linear"}, {"kind": "append_log_std"}],
+         LINEAR | {"critic.1.log_std": torch.ones(1, 3)}, r"\(1, 2\)"),
         ([{"kind": "conv", "stride": 1, "groups": 3}], CONV, "divisible by groups"),
-        ([{"kind": "normalize"}], {"net.0.mean": torch.ones(2), "net.0.std": torch.ones(3)}, "net.0.std of shape"),
-        ([{"kind": "linear"}], {"net.0.weight": torch.ones(2, 3) / 0}, "net.0.weight must hold finite floats"),
+        ([{"kind": "normalize"}], {"critic.0.mean": torch.ones(2), "critic.0.std": torch.ones(3)}, "0.std of shape"),
+        ([{"kind": "linear"}], {"critic.0.weight": torch.ones(2, 3) / 0}, "critic.0.weight must hold finite floats"),
     ],
 )  # fmt: skip
 def test_what_is_refused(spec, tensors, message):
     with pytest.raises(CardError, match=message) as found, decoding("card.json"):
-        card = Card({"role": "denoiser", "network": {"net": spec}}, tensors)
+        card = Card({"role": "critic", "network": {"critic": spec}}, tensors)
         card.networks()
         card.weights.finish()
     assert len(str(found.value)) < 1000

@@ -1,4 +1,4 @@
-"""What is asked of every victim, a denoiser with drawn weights, and files with something changed."""
+"""What is asked of every victim, and files with something changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.victims.saved_networks import Denoiser, DenoisingNetwork
 
 
 def check_gradient(victim, module, obs, key=None, **tolerance):
@@ -43,22 +42,6 @@ def check_adversary_repeats(victim):
         env.reset(seed=3)
         runs.append([env.step(np.zeros(4, np.float32))[0].tolist() for _ in range(5)])
     assert runs[0] == runs[1]
-
-
-def denoiser(levels=0, history=0, features=4, actions=3, unit=0.3, weight=None):
-    """One with drawn weights, or with the linear layer ``weight``; ``unit`` is one number, or one a feature."""
-    torch.manual_seed(1)
-    width = DenoisingNetwork.inputs(features, levels, history, actions)
-    net = torch.nn.Sequential(torch.nn.Linear(width, 8), torch.nn.ReLU(), torch.nn.Linear(8, features))
-    if weight is not None:
-        net = torch.nn.Sequential(torch.nn.Linear(width, features))
-        with torch.no_grad():
-            net[0].weight.copy_(weight), net[0].bias.zero_()
-    noise = torch.linspace(0.2, 1, levels) if levels else None
-    ones = torch.ones(features)
-    made = DenoisingNetwork(net, 0 * ones, ones, unit * ones, noise, history, actions)
-    sizes = {"features": features, "actions": made.actions, "history": history, "levels": levels}
-    return Denoiser.of(made, {"network": sizes})
 
 
 def damaged(data, rng):

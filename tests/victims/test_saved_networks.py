@@ -18,7 +18,6 @@ from adv_wrappers.errors import CardError, ThreatError
 from adv_wrappers.networks.policy_layers import ActionValue, Normalize
 from adv_wrappers.victims.saved_networks import Critic
 from tests.every_case import every_case
-from tests.victims.test_denoiser import denoiser
 from tests.victims.test_dynamics_model import model
 
 
@@ -66,7 +65,6 @@ def test_what_is_no_folder_and_no_json(make, called, tmp_path):
     [
         (critic, {"kind": "critic-mlp", "activation": "tanh", "hidden": []}),
         (functools.partial(model, 2), {"kind": "dynamics-mlp", "activation": "relu", "hidden": [4], "ensemble": 2}),
-        (functools.partial(denoiser, 3, 2), {"kind": "diffusion-mlp", "activation": "relu", "hidden": [8]}),
     ],
 )
 def test_cards_of_format_2(make, network, tmp_path):

@@ -1,1 +1,1 @@
-"""Networks that are trained without Stable-Baselines3: critics, models of the dynamics, denoisers, imitations."""
+"""Networks that are trained without Stable-Baselines3: critics, models of the dynamics, imitations."""

@@ -224,13 +224,13 @@ def _fit(data: _Data, folder: TrainingFolder, progress: Callable[[str, int, int]
     epochs, batch = how["epochs"], min(how["batch"], len(x))
     each = len(x) // batch
 
-    def steps(epoch: int, _: int) -> Iterator[tuple[float, Tensor]]:
+    def steps(epoch: int) -> Iterator[tuple[float, Tensor]]:
         # the order of an epoch follows from its number, so that a training that resumes goes on alike
         order = torch.from_numpy(np.random.default_rng((how["seed"], 3, epoch)).permutation(len(x)))
         for i, rows in enumerate(order[: each * batch].split(batch)):
             yield cosine_rate(how["lr"], epoch + i / each, epochs), (net(x[rows]) - y[rows]).square().mean()
 
-    descend_in_rounds(net, range(1, epochs + 1), steps, folder, "the model", progress=progress)
+    descend_in_rounds(net, epochs, steps, folder, "the model", progress)
     return model
 
 

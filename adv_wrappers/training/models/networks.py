@@ -56,16 +56,10 @@ def tanh_mlp(
     return nn.Sequential(*layers[:-1])
 
 
-def check_vectors(what: str, victim: Victim, continuous: bool = True) -> None:
-    """Raise :class:`VictimError` for a victim that does not see vectors, or, if ``continuous``, act by them.
-
-    Args:
-        what: is trained, for the message.
-        victim: the victim.
-        continuous: whether actions are such vectors too.
-    """
+def check_vectors(what: str, victim: Victim) -> None:
+    """Raise :class:`VictimError` for a victim that does not see vectors and act by them; ``what`` is trained."""
     space, seen = victim.action_space, victim.observation_space
-    if continuous and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise VictimError(f"{what} is for continuous actions, this victim acts in {space}")
     if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
         raise VictimError(f"{what} takes observations of one dimension, this victim sees {seen}")
@@ -78,7 +72,7 @@ def mean_and_std(values: Tensor) -> tuple[Tensor, Tensor]:
     return values.double().mean(0).float(), std.float()
 
 
-def descend(adam: torch.optim.Adam, loss: Tensor, rate: float, failed: str, clip: float | None = None) -> None:
+def descend(adam: torch.optim.Adam, loss: Tensor, rate: float, failed: str) -> None:
     """One step of Adam.
 
     Args:
@@ -86,7 +80,6 @@ def descend(adam: torch.optim.Adam, loss: Tensor, rate: float, failed: str, clip
         loss: what is minimised.
         rate: the learning rate.
         failed: what a loss that is not finite means, for the error; ``{loss:g}`` in it is the loss.
-        clip: largest norm of all gradients together, or None.
 
     Raises:
         ValueRangeError: for a loss that is not finite.
@@ -97,34 +90,27 @@ def descend(adam: torch.optim.Adam, loss: Tensor, rate: float, failed: str, clip
     group["lr"] = rate
     adam.zero_grad()
     loss.backward()
-    if clip is not None:
-        nn.utils.clip_grad_norm_(group["params"], clip)
     adam.step()
 
 
 def descend_in_rounds(
     net: nn.Module,
-    ends: Sequence[int],
-    steps: Callable[[int, int], Iterator[tuple[float, Tensor]]],
+    rounds: int,
+    steps: Callable[[int], Iterator[tuple[float, Tensor]]],
     folder: TrainingFolder,
     what: str,
-    *,
-    clip: float | None = None,
-    draws: torch.Generator | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> None:
     """Train a network by Adam, with a checkpoint after every round, from the last one where the folder has it.
 
     Args:
         net: the network.
-        ends: the rounds, each by what is done at its end, in the unit of the record.
-        steps: from what is done at the beginning and at the end of a round to its steps: the learning rate of each, and
-            the loss, which is computed when the step before it has been made.
+        rounds: how many.
+        steps: from the number of a round to its steps: the learning rate of each, and the loss, which is computed when
+            the step before it has been made.
         folder: of the training.
         what: is trained, for the message.
-        clip: as for :func:`descend`.
-        draws: what losses draw from, whose state is a part of the checkpoints.
-        progress: called as ``progress("training", done, whole)`` after every round.
+        progress: called as ``progress("training", done, rounds)`` after every round.
 
     Raises:
         ValueRangeError: for a loss that is not finite.
@@ -137,18 +123,15 @@ def descend_in_rounds(
         with decoding(f"{folder.checkpoint} as the state of {what}"):
             net.load_state_dict(state["network"])
             adam.load_state_dict(state["optimizer"])
-            if draws is not None:
-                draws.set_state(state["draws"])
-    for begin, end in [*itertools.pairwise((0, *ends))][len(folder.record) :]:
-        for rate, loss in steps(begin, end):
-            descend(adam, loss, rate, f"the training of {what} left the finite numbers: choose lr below {rate:g}", clip)
-        checkpoint = folder.begin_checkpoint(end)
+    for done in range(len(folder.record), rounds):
+        for rate, loss in steps(done):
+            descend(adam, loss, rate, f"the training of {what} left the finite numbers: choose lr below {rate:g}")
+        checkpoint = folder.begin_checkpoint(done + 1)
         if checkpoint is not None:
-            state = {"network": net.state_dict(), "optimizer": adam.state_dict()}
-            write_tensors(checkpoint, state if draws is None else {**state, "draws": draws.get_state()})
-        folder.add({"steps": end, "loss": float(loss.detach())}, checkpoint)
+            write_tensors(checkpoint, {"network": net.state_dict(), "optimizer": adam.state_dict()})
+        folder.add({"steps": done + 1, "loss": float(loss.detach())}, checkpoint)
         if progress is not None:
-            progress("training", end, ends[-1])
+            progress("training", done + 1, rounds)
 
 
 def cosine_rate(first: float, done: float, whole: float) -> float:

@@ -20,8 +20,7 @@ from gymnasium import spaces
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from adv_wrappers.core.spaces import numbered_as
-from adv_wrappers.core.types import Array, Info, Space
+from adv_wrappers.core.types import Array, Info
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.rollout import side_by_side
@@ -37,8 +36,7 @@ class Trajectories:
     """What N environments returned over T steps, arrays ``[T, N, ...]``; ``over`` ends an episode.
 
     Attributes:
-        obs, act: observations ``[T, N, n]``, and the actions ``[T, N, k]`` that the environments received there, those
-            of a Discrete space one-hot.
+        obs, act: observations ``[T, N, n]``, and the actions ``[T, N, k]`` that the environments received there.
         next_obs: what they returned, ``[T, N, n]``: the last observation of an episode, not the first of the next.
         reward: ``[T, N]``.
         over: bool ``[T, N]``, whether the episode ended by this step.
@@ -165,7 +163,7 @@ def collect(
     noise: float = 0.0,
     progress: Callable[[int], None] | None = None,
 ) -> Trajectories:
-    """Play ``steps`` steps in each of ``rows`` environments, in float32. Actions are a Box ``[k]`` or Discrete.
+    """Play ``steps`` steps in each of ``rows`` environments, in float32. Actions are a Box ``[k]``.
 
     Args:
         make_envs: makes as many environments side by side, in DISABLED autoreset mode.
@@ -173,7 +171,7 @@ def collect(
         steps, rows: how many of either.
         entropy: integers that all seeds and draws are derived from.
         noise: standard deviation of Gaussian noise on the victim's actions in every second row, as a fraction of half
-            their range (of 1 where they are unbounded); of Discrete actions the share that is drawn evenly instead.
+            their range (of 1 where they are unbounded).
         progress: called with the number of transitions after every step of all rows.
 
     Raises:
@@ -182,13 +180,13 @@ def collect(
     draw = np.random.default_rng(entropy)
     with closing(make_envs(rows)) as envs:
         space = envs.single_action_space
-        space = space if victim is None else numbered_as(victim.action_space, space)
+        assert isinstance(space, spaces.Box)
         # who acts: the victim, disturbed in every second row, or draws from the action space
         actions = _ActionDraws(space, noise, rows, draw)
         runner = None if victim is None else PolicyRunner(victim, rows)
         episodes = ContinuingEpisodes(envs, [] if runner is None else [runner], draw)
         # memory for all steps
-        n, k = episodes.obs.shape[1], actions.width
+        n, k = episodes.obs.shape[1], len(actions.half)
         whole = (steps, rows)
         seen, acted, then, reward = (np.zeros((*whole, *size), np.float32) for size in ((n,), (k,), (n,), ()))
         found = Trajectories(seen, acted, then, reward, np.zeros(whole, bool))
@@ -199,7 +197,7 @@ def collect(
         # step by step, as the environment had it
         for t, (before, act, after, reward, _, over) in enumerate(episodes.play(steps, choose)):
             found.obs[t] = before
-            found.act[t] = actions.numbers(act)
+            found.act[t] = act
             found.next_obs[t] = after
             found.reward[t], found.over[t] = reward, over
             if progress is not None:
@@ -272,41 +270,24 @@ class ContinuingEpisodes:
 
 
 class _ActionDraws:
-    """Actions drawn evenly from a space, and those of a victim with noise in every second row."""
+    """Actions drawn from a Box, in [-1, 1] where it has no bounds; a victim's with noise in every second row."""
 
-    def __init__(self, space: Space, noise: float, rows: int, draw: np.random.Generator) -> None:
+    def __init__(self, space: spaces.Box, noise: float, rows: int, draw: np.random.Generator) -> None:
         self.space = space
         self.rows = rows
         self.draw = draw
-        odd = np.arange(rows) % 2
-        if isinstance(space, spaces.Discrete):
-            self.width, self.share = int(space.n), noise * odd
-            return
-        assert isinstance(space, spaces.Box)
-        # actions in a Box are drawn in its range, in [-1, 1] where it has no bounds
         self.low, self.high = space.low.astype(np.float64), space.high.astype(np.float64)
         bounded = np.isfinite(self.high - self.low)
         self.half = np.where(bounded, (self.high - self.low) / 2, 1.0)
         self.least = np.where(bounded, self.low, -1.0)
-        self.width, self.spread = len(self.half), noise * self.half * odd[:, None]
+        self.spread = noise * self.half * (np.arange(rows) % 2)[:, None]
 
     def drawn(self) -> Array:
-        """Native actions, ``[rows, ...]``."""
-        if isinstance(self.space, spaces.Discrete):
-            return self.draw.integers(self.width, size=self.rows) + int(self.space.start)
-        shape = self.rows, self.width
+        """Actions ``[rows, k]``."""
+        shape = self.rows, len(self.half)
         return (self.least + self.draw.random(shape) * 2 * self.half).astype(self.space.dtype)
 
     def disturbed(self, act: Array) -> Array:
         """The victim's actions with noise."""
-        if isinstance(self.space, spaces.Discrete):
-            return np.where(self.draw.random(self.rows) < self.share, self.drawn(), act)
-        noisy = act + self.spread * self.draw.standard_normal((self.rows, self.width))
+        noisy = act + self.spread * self.draw.standard_normal((self.rows, len(self.half)))
         return np.clip(noisy, self.low, self.high).astype(self.space.dtype)
-
-    def numbers(self, act: Array) -> Array:
-        """Native actions as numbers, ``[rows, k]``."""
-        if isinstance(self.space, spaces.Discrete):
-            one_hot: Array = np.eye(self.width)[act - int(self.space.start)]
-            return one_hot
-        return act
