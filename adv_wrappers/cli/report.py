@@ -38,7 +38,7 @@ def report_(sources: tuple[str, ...], minutes: float, out: Path | None, **given:
 
     With ENV and --victim, attacks are chosen and played for --minutes; the same command goes on with more. With STORE,
     a folder or file of rows that evaluate, suite, run or report left, the page is made of those. With two of them,
-    the page compares two agents, after what only one of them was played under was played on the other, for --minutes.
+    the page compares two agents, after what only the first was played under was played on the second, for --minutes.
     """
     if given["victim"] is None:
         _draw(sources, out, minutes, given["trust"], given["make"])

@@ -1,8 +1,8 @@
 """Two reports beside each other on one page: which agent, or which version of it, keeps more under the same attacks.
 
 Both were played on the same episodes of the same environment, so every difference is one of paired episodes, whose
-interval is narrower than those of the two means suggest. Only attacks that both were played under are compared; what
-one lacks can be played first.
+interval is narrower than those of the two means suggest. Only attacks that both were played under are compared; those
+of the first can be played on the second before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from adv_wrappers.studies.report.article import (
     render,
 )
 from adv_wrappers.studies.report.charts import Column, LineChart, Table, TableLine, Tone, eps_text, limits_of
-from adv_wrappers.studies.report.missing_rows import Agents, key_of, play_missing_rows
+from adv_wrappers.studies.report.missing_rows import play_missing_rows
 from adv_wrappers.studies.report.sections import (
     AgentSections,
     AttackRow,
@@ -50,6 +50,7 @@ from adv_wrappers.utils.files import write
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.validation import Limits, checked
 
+Agents = tuple[AgentSections, AgentSections]
 Labels = tuple[str, str]
 _TONES: dict[int, Tone] = {1: "certified", -1: "attack", 0: "other"}  # by the side of zero of a difference
 
@@ -85,8 +86,8 @@ def compare_pages(
     Args:
         a, b: folders or files of rows, as for :func:`.write_page`; differences are ``b`` minus ``a``.
         out: the file to be written; a page of an earlier call is replaced, any other file is not.
-        minutes: of wall clock, for attacks that one of the two was not played under: they are played on it, with eps in
-            the units of the first, and kept in a folder beside ``out``. What cannot be played again is said on the
+        minutes: of wall clock, in which attacks that only ``a`` was played under are played on the agent of ``b``, with
+            eps in the units of ``a``, and kept in a folder beside ``out``. What cannot be played again is said on the
             page. 0 plays nothing, and compares what both have.
         trust: whether files of victims may run code, as for :func:`adv_wrappers.load_victim`.
         make: the function that makes the environment, where the reports were made with one: no file's is called.
@@ -105,11 +106,11 @@ def compare_pages(
     if first.report.episodes != second.report.episodes:
         notes.append(f"Compared are the first {count} episodes, which both were played on.")
     agents = _of_episodes(first, count), _of_episodes(second, count)
-    # what only one of them met is played on the other
+    # what only the first met is played on the second
     if minutes:
         folder = path.with_name(f"{path.stem}-rows")
-        agents, more = play_missing_rows(agents, minutes, folder, trust=trust, make=make, progress=progress)
-        notes += more
+        met, more = play_missing_rows(*agents, minutes, folder, trust=trust, make=make, progress=progress)
+        agents, notes = (agents[0], met), [*notes, *more]
     labels = _labels(*agents)
     article = _article(agents, labels, notes)
     page = render(
@@ -178,14 +179,14 @@ def _labels(a: AgentSections, b: AgentSections) -> Labels:
 def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
     """What the page shows."""
     first, second = agents
-    # rows of the same attack, in the units of both
-    by_key = {key_of(row, second.choices.scale): row for row in second.rows}
-    found = [(row, by_key.get(key_of(row, first.choices.scale))) for row in first.rows]
-    pairs = [(one, other) for one, other in found if other is not None]
+    # rows of the same attack, within the same budget
+    by_name = {row.name: row for row in second.rows}
+    pairs = [(row, by_name[row.name]) for row in first.rows if row.name in by_name]
     if len(pairs) < 2:
         raise ValueRangeError(
             f"{first.victim} and {second.victim} have no attack in common, so that nothing but their returns without "
-            f"an attack could be compared{'. '.join(['', *notes]).removesuffix('.')}"
+            f"an attack could be compared (minutes= plays those of the first on the second)"
+            f"{'. '.join(['', *notes]).removesuffix('.')}"
         )
     # both with the same rows in the same order, so that they are sorted alike
     strongest = list[Mapping[float, AttackRow]]()
@@ -195,8 +196,6 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
     # the strongest of both at every eps, and how often either is better
     by_eps = {eps: (row, strongest[1][eps]) for eps, row in strongest[0].items() if eps in strongest[1]}
     sides = [_difference(*pair).side for pair in pairs[1:]]
-    scales = {agent.choices.scale for agent in agents} - {None}
-    own_units = ["An eps is a share of each agent's own ranges, which differ."] if len(scales) > 1 else []
     sections: dict[tuple[str, str], list[Part]] = {
         ("sweep", "Return over eps"): _sweep(by_eps, labels),
         ("difference", "Difference under each attack"): _table(pairs, labels),
@@ -218,7 +217,7 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
             "Episodes, the same of both": str(first.report.episodes),
         },
         [Section(*named, parts) for named, parts in sections.items() if parts],
-        notes=[*notes, *own_units],
+        notes=notes,
     )
 
 

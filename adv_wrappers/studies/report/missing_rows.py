@@ -1,29 +1,27 @@
-"""Plays on two agents that are compared what only one of them was played under, so that both met the same attacks.
+"""Plays the attacks of one report on the agent of another, so that the two can be compared.
 
-Every attack of either report is played on both: on the same episodes, under the same eps, counted in the units of the
-first report. The rows are kept in a folder of their own, so that the same call with more minutes goes on.
+They are played as they are: on the same episodes, within the same budgets, in the units of the first report. The rows
+are kept in a folder of their own, so that the same call with more minutes goes on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from adv_wrappers.core.budgets.budget import Linf
-from adv_wrappers.core.budgets.frame_stack import Newest
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment, MakeEnv, json_value
-from adv_wrappers.errors import AdvWrappersError, VictimError
+from adv_wrappers.errors import AdvWrappersError, ThreatError, VictimError
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack, json_form
 from adv_wrappers.rendering.table import grouped
 from adv_wrappers.studies.report.advice import option_of, words_of_agent
-from adv_wrappers.studies.report.sections import AgentSections, AttackRow, sorted_report
+from adv_wrappers.studies.report.sections import AgentSections, sorted_report
 from adv_wrappers.studies.report.trials import TrialPlayer
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.threats.text import without_number
@@ -35,40 +33,21 @@ from adv_wrappers.victims.victim import Victim
 
 _RESERVE = 2.0  # seconds that are kept for the page
 
-Agents = tuple[AgentSections, AgentSections]
-Scale = tuple[float, ...] | None
-
-
-@dataclass
-class _Attack:
-    """An attack of one of two reports, in the units of the first.
-
-    Attributes:
-        name: what a row is called.
-        layers: the threats; empty where they cannot be made again.
-        why_not: the reason for that.
-        rows: that of either report, None where it was not played under it, or in other units.
-    """
-
-    name: str
-    layers: tuple[ThreatModel, ...]
-    why_not: str
-    rows: list[Row | None] = field(default_factory=lambda: [None, None])
-
 
 def play_missing_rows(
-    agents: Agents,
+    first: AgentSections,
+    second: AgentSections,
     minutes: float,
     folder: Path,
     *,
     trust: bool = False,
     make: MakeEnv | None = None,
     progress: Progress | None = None,
-) -> tuple[Agents, list[str]]:
-    """Play what only one of two agents was played under on the other.
+) -> tuple[AgentSections, list[str]]:
+    """Play on a second agent the attacks that only a first one was played under, the strongest ones first.
 
     Args:
-        agents: two reports of the same episodes of one environment.
+        first, second: reports of the same episodes of one environment.
         minutes: of wall clock.
         folder: for the rows.
         trust: whether files may run code, as for :func:`adv_wrappers.load_victim`.
@@ -76,65 +55,52 @@ def play_missing_rows(
         progress: called as ``progress(what, done, of how many)``.
 
     Returns:
-        Both with what was played on them, or as they were where nothing could be; and in sentences what was played,
-        what could not be and why, and what there was no time for.
+        The second with what was played on it; and in sentences what was played, what could not be and why, and what
+        there was no time for.
     """
-    # both agents in their environments, and the attacks that either has met
-    deadline, units = Deadline(60 * minutes), agents[0].choices.scale
-    tell = progress or (lambda what, done, of: None)
-    players = list[TrialPlayer]()
+    about, deadline = second.report, Deadline(60 * minutes)
     try:
-        for agent, name in zip(agents, ("first", "second"), strict=True):
-            about, victim = agent.report, _victim(agent, trust)
-            episodes = Episodes(about.episodes, about.seed, about.num_envs, quantize=about.quantize is not False)
-            environment = _environment(agent, victim, trust, make)
-            players.append(TrialPlayer(victim, environment, episodes, deadline, folder / name))
-        attacks = _attacks(agents, [player.victim for player in players])
+        victim = _victim(second, trust)
+        environment = _environment(second, victim, trust, make)
     except (AdvWrappersError, ImportError, OSError) as error:
-        return agents, [f"What only one of them was played under cannot be played on the other: {error}."]
+        return second, [f"What only the first was played under cannot be played on the second: {error}."]
+    episodes = Episodes(about.episodes, about.seed, about.num_envs, quantize=about.quantize is not False)
+    player = TrialPlayer(victim, environment, episodes, deadline, folder)
+    player.reserve = min(_RESERVE, deadline.left / 4)
+    folder.mkdir(parents=True, exist_ok=True)
 
-    # each on the agent that lacks it, as far as there is time
-    missing = [(attack, side) for attack in attacks if attack.layers for side in (0, 1) if not attack.rows[side]]
-    late, reasons = list[float](), {one.name: one.why_not for one in attacks if one.why_not and None in one.rows}
-    played = 0
-    with closing(players[0]), closing(players[1]):
-        for done, (attack, side) in enumerate(missing, 1):
-            player = players[side]
-            if agents[0].report.num_envs == 1:  # there may be only one environment
-                players[1 - side].close()
+    # what the second lacks, as far as there is time
+    known, strongest = {row.name for row in second.rows}, {row.name for row in first.strongest.values()}
+    missing = [row for row in first.attacked if row.name not in known]
+    missing.sort(key=lambda row: row.name not in strongest)
+    rows, late, reasons = list[Row](), list[float](), dict[str, str]()
+    with closing(player):
+        for done, row in enumerate(missing, 1):
             try:
+                threats = _threats_of(row.row, victim)
                 if not player.has_clean:
-                    player.out.mkdir(parents=True, exist_ok=True)
-                    player.reserve = min(_RESERVE, deadline.left / 4)
                     player.play_clean()
-                attack.rows[side] = player.play(attack.layers, label=attack.name).row
-                played += 1
+                rows.append(player.play(threats, label=row.attack).row)
             except OutOfTime:
-                late.append(player.left_out[-1].seconds)
+                late.append(player.left_out[-1].seconds if player.left_out else 0.0)
             except AdvWrappersError as error:
-                reasons[attack.name] = str(error)
-            tell("attacks of one report alone", done, len(missing))
+                reasons[row.attack] = str(error)
+            if progress is not None:
+                progress("attacks of the first report alone", done, len(missing))
 
     # what came of it, in sentences
     notes = list[str]()
-    if played:
-        count = counted(played, "row")
-        notes.append(f"Played on the agent that lacked it, with eps in the units of the first report: {count}.")
+    if rows:
+        notes.append(
+            f"Played on the second agent too, with eps in the units of the first: {counted(len(rows), 'row')}."
+        )
     if late:
         count = f"{counted(len(late), 'row')}, about {duration(sum(late))}"
         notes.append(f"Left out for lack of time: {count}. The same call with more minutes goes on.")
     if reasons:
         why = "; ".join(f"{names}: {reason}" for reason, names in grouped(reasons).items())
-        notes.append(f"Not played on the other: {why}.")
-    if all(None in attack.rows for attack in attacks):
-        return agents, notes  # nothing in common but what either report counts in its own units
-    # both reports anew, with the rows that both have
-    both = list[AgentSections]()
-    for side, agent in enumerate(agents):
-        rows = (agent.clean.row, *(row for attack in attacks if (row := attack.rows[side]) is not None))
-        choices = agent.choices if agent.choices.scale is None else replace(agent.choices, scale=units)
-        both.append(sorted_report(replace(agent.report, threats=rows), choices))
-    return (both[0], both[1]), notes
+        notes.append(f"Not played on the second: {why}.")
+    return sorted_report(replace(about, threats=(*about.threats, *rows)), second.choices), notes
 
 
 def _victim(agent: AgentSections, trust: bool) -> Victim:
@@ -161,56 +127,26 @@ def _environment(agent: AgentSections, victim: Victim, trust: bool, make: MakeEn
     return made.for_victim(victim)
 
 
-def _attacks(agents: Agents, victims: Sequence[Victim]) -> list[_Attack]:
-    """The attacks of both reports, those first that are the strongest at an eps of either."""
-    units, found = agents[0].choices.scale, dict[tuple[str, Scale], _Attack]()
-    strongest = {id(row) for agent in agents for row in agent.strongest.values()}
-    rows = [(side, row) for side, agent in enumerate(agents) for row in agent.attacked]
-    for side, row in sorted(rows, key=lambda one: id(one[1]) not in strongest):
-        own = agents[side].choices.scale
-        if (key := key_of(row, own)) not in found:
-            found[key] = _Attack(row.attack, *_again(row, own, units, victims[side]))
-        # a row of the second report counts where its budget means the same in the units of the first
-        if own == units or None in (own, units) or key[1] == row.scale:
-            found[key].rows[side] = row.row
-    return [*found.values()]
-
-
-def key_of(row: AttackRow, own: Scale) -> tuple[str, Scale]:
-    """The same for rows of the same threat, each aimed at its own agent and in units of its own report."""
-    if own and row.scale and len(own) == len(row.scale):
-        return row.label, tuple(round(x / unit, 6) if unit else x for x, unit in zip(row.scale, own, strict=True))
-    return row.label, row.scale
-
-
-def _again(row: AttackRow, own: Scale, units: Scale, victim: Victim) -> tuple[tuple[ThreatModel, ...], str]:
-    """The threats of a row in other units, whose victim is open; or why they cannot be played on another agent."""
-    kinds = {layer["how"].get("type") for layer in row.row.layers
+def _threats_of(row: Row, victim: Victim) -> tuple[ThreatModel, ...]:
+    """The threats of a row, whose victim is open; raises :class:`ThreatError` where they are of one agent alone."""
+    kinds = {layer["how"].get("type") for layer in row.layers
              if isinstance(layer, Mapping) and isinstance(layer["how"], Mapping)}  # fmt: skip
-    if kinds & {"recorded", "learned"} or row.row.transfer or "<recorded>" in row.row.threat:
-        return (), "it was made for its own agent, or aimed at another"
-    if row.row.best_of > 1:
-        return (), "it is the best of several draws"
+    if kinds & {"recorded", "learned"} or row.transfer or "<recorded>" in row.threat:
+        raise ThreatError("it was made for its own agent, or aimed at another")
+    if row.best_of > 1:
+        raise ThreatError("it is the best of several draws")
     # its text has to say all of it, or another attack would be played
-    try:
-        made = tuple(as_threat(part) for part in split_stack(without_number(row.row.threat)))
-        again = [json_form(layer) for layer in as_threat_stack([*made], victim).layers]
-    except AdvWrappersError as error:
-        return (), str(error)
-    if json.loads(json.dumps(again)) != [*row.row.layers]:
-        return (), "its text does not say all of it"
-    return tuple(replace(threat, within=_in_units(threat.budget, own, units)) for threat in made), ""
+    made = tuple(as_threat(part) for part in split_stack(without_number(row.threat)))
+    again = [json_form(layer) for layer in as_threat_stack([*made], victim).layers]
+    if _without_victim(json.loads(json.dumps(again))) != _without_victim([*row.layers]):
+        raise ThreatError("its text does not say all of it")
+    return made
 
 
-def _in_units(budget: Any, own: Scale, units: Scale) -> Any:
-    """A budget whose scale is in one report's units, in those of another."""
-    if isinstance(budget, Newest):
-        return replace(budget, within=_in_units(budget.within, own, units))
-    scale = budget.scale if isinstance(budget, Linf) else None
-    if not isinstance(scale, tuple) or not own or not units or own == units:
-        return budget
-    if not len(scale) == len(own) == len(units):
-        return budget
-    # each feature's share of the one range becomes the same share of the other
-    made = (x / mine * unit if mine else x for x, mine, unit in zip(scale, own, units, strict=True))
-    return Linf(budget.eps, tuple(float(f"{one:.6g}") for one in made))
+def _without_victim(value: Any) -> Any:
+    """A JSON form without the agent that is attacked, of whom it speaks at any depth."""
+    if isinstance(value, list):
+        return [_without_victim(one) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _without_victim(one) for name, one in value.items() if name != "victim"}

@@ -109,19 +109,6 @@ def test_the_first_episodes_are_compared_where_one_report_has_more(played, tmp_p
     assert 'data-v="0.0"' in text.split('<table class="sortable">')[1]
 
 
-def test_budgets_in_units_of_each_agent_are_the_same_budget(tmp_path):
-    for name, victim, scale in (("a", "zoo:cartpole-dqn", (1.0, 2.0)), ("b", "zoo:cartpole-ppo", (0.5, 2.0))):
-        numbers = ";".join(f"{unit:g}" for unit in (*scale, 1, 1))
-        single = f"noise:eps=0.1,scale={scale[0]:g};0;0;0"
-        threats = [f"noise:eps=0.1,scale={numbers}", single]
-        adv.evaluate(victim, "CartPole-v1", threats, episodes=2, out=tmp_path / name)
-        (tmp_path / name / "choices.json").write_text(json.dumps({"scale": [*scale, 1, 1]}))
-    found = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html")
-    text = found.page.read_text(encoding="utf-8")
-    assert text.split('<table class="sortable">')[1].split("</table>")[0].count("<tr") == 1 + 3
-    assert found.notes == ("An eps is a share of each agent's own ranges, which differ.",)
-
-
 @pytest.mark.slow
 def test_where_a_search_found_the_size_the_nearest_of_both_is_compared(tmp_path):
     """What a search found is for its own agent; the advice is about its eps all the same."""
@@ -145,7 +132,7 @@ def test_reports_without_a_common_attack_are_an_error(played, tmp_path):
         changed(path, tmp_path / name, env_id="os:CartPole-v1")
         for name, path in zip("ab", (played, tmp_path / "rows"), strict=True)
     ]
-    with pytest.raises(ValueRangeError, match=r"no attack in common.* cannot be played on the other: .*trust=True$"):
+    with pytest.raises(ValueRangeError, match=r"no attack in common.* cannot be played on the second: .*trust=True$"):
         compare_pages(*pages, tmp_path / "both.html", 1.0)
 
 
