@@ -22,13 +22,17 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "dqn": {"algorithm": "dqn", "robust": "radial", "settings": REPLAY, **BRIEF},
     "td3": {"env": "Pendulum-v1", "algorithm": "td3", "robust": "sa", "settings": REPLAY, **BRIEF},
     "wocar": {"robust": "wocar", "settings": ROLLOUTS, **BRIEF},
+    "recurrent": {"algorithm": "recurrent-ppo", "settings": ROLLOUTS, **BRIEF},
 }
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("td3", "wocar"))) for name in TRAININGS]
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("td3", "wocar", "recurrent"))) for name in TRAININGS],
 )
 def test_a_training_that_was_killed_goes_on(name, tmp_path):
+    if name == "recurrent":
+        pytest.importorskip("sb3_contrib")
     given = {"env": "CartPole-v1", "adversary": None, "out": tmp_path, **SMALL, **TRAININGS[name]}
 
     with pytest.raises(Stopped):
