@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsFloat, TypeVar
+from typing import Any, TypeVar
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from adv_wrappers.core.types import Array, Info
@@ -15,48 +14,40 @@ from adv_wrappers.wrappers.layer import LAYERS, Layer, counts, layers
 INSIDE = "put AttackView around each environment, outside its layers, and then side by side"
 
 
-class ActionRecorder(gym.Wrapper[Any, Any, Any, Any]):
-    """Remembers the newest action that an environment is given. Specs do not name this wrapper.
+class Recorder:
+    """Mixin of the recorders of one environment and of a vector.
 
     Attributes:
-        action: the newest action, as the environment received it; None before the first step.
+        action: the newest action, or actions ``[B, ...]``, as the environment received them; None before the first
+            step.
+        observation: the newest true observation, ``[*S]`` or ``[B, *S]``, as the environment returned it.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self.action: Any = None
+    env: Any
+    action: Any = None
+    observation: Any = None
+
+    def reset(self, *, seed: Any = None, options: Info | None = None) -> tuple[Any, Info]:
+        self.observation, info = self.env.reset(seed=seed, options=options)
+        return self.observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, Info]:
+        self.action = action
+        self.observation, rewards, terminated, truncated, info = self.env.step(action)
+        return self.observation, rewards, terminated, truncated, info
+
+
+class ActionRecorder(Recorder, gym.Wrapper[Any, Any, Any, Any]):
+    """Remembers the newest action that an environment is given. Specs do not name this wrapper."""
 
     @property
-    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+    def spec(self) -> Any:  # type: ignore[override]
         """The spec of the environment."""
         return self.env.spec
 
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
-        self.action = action
-        return self.env.step(action)
 
-
-class VectorActionRecorder(VectorWrapper):
-    """:class:`ActionRecorder` for a vector environment; it remembers the true observations too.
-
-    Attributes:
-        action: the newest actions ``[B, ...]``, as the environment received them; None before the first step.
-        observation: the newest true observations ``[B, *S]``, as the environment returned them.
-    """
-
-    def __init__(self, env: VectorEnv[Any, Any, Array]) -> None:
-        super().__init__(env)
-        self.action: Any = None
-        self.observation: Any = None
-
-    def reset(self, *, seed: int | list[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        self.observation, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        return self.observation, info
-
-    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
-        self.action = actions
-        self.observation, rewards, terminated, truncated, info = self.env.step(actions)
-        return self.observation, rewards, terminated, truncated, info
+class VectorActionRecorder(Recorder, VectorWrapper):
+    """:class:`ActionRecorder` for a vector environment."""
 
 
 R = TypeVar("R", ActionRecorder, VectorActionRecorder)

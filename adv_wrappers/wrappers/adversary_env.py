@@ -13,21 +13,18 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.adversaries.actor import ActionsFromOutside, Actor, ActorSpace, Unperturbed, check_actions
 from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.adversaries.learned import append_actions, append_spent
 from adv_wrappers.core.budgets.budget import Budget, Valid
-from adv_wrappers.core.engine.clock import row_seeds
+from adv_wrappers.core.engine.clock import Seeds
 from adv_wrappers.core.perturbation import On, When
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.timing import Never
-from adv_wrappers.core.types import Array, Counter, Flags, Info, Leaves, Space
+from adv_wrappers.core.types import Counter, Flags, Info, Leaves, Space
 from adv_wrappers.core.value import decode
-from adv_wrappers.environments.checked import checked_reset
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.registry import OBSERVE
 from adv_wrappers.threats.presets import as_actor, parse_when
@@ -37,7 +34,7 @@ from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.references import load_referenced
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward, takes_induced_action
-from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, Layer, VectorLayer, floated
+from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, Layer, floated
 from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
 from adv_wrappers.wrappers.wrap import wrap
 
@@ -155,10 +152,6 @@ class AdversaryLayer(Layer):
         """The layer whose budget ``within`` is."""
         return self._layer_beneath if self._beneath_alone and self._layer_beneath is not None else self
 
-    def _show(self, observation_space: Space, action_space: ActorSpace) -> None:
-        """Take the adversary's spaces, of one row, in place of the environment's."""
-        self.observation_space, self.action_space = observation_space, action_space
-
     def set_budget(self, within: Budget) -> None:
         """Replace the budget, for curricula: that of what the actor perturbs; of a hybrid, that of the observations.
 
@@ -185,9 +178,24 @@ class AdversaryLayer(Layer):
         else:
             self._acting_layer.set_budget_share(share)
 
-    # what the adapters call at a step
+    # a reset and a step
 
-    def _send(self, action: Any, mask: Any = None) -> Any:
+    def _begin(self, obs: Any, info: Any, seeds: Seeds = None, mask: Any = None) -> tuple[Any, Any]:
+        """What a reset returned, as the adversary gets it.
+
+        Raises:
+            SpaceError: for observations that are tensors.
+        """
+        engine = self.engine
+        if engine.batched and trees.device(obs) is not None:
+            raise SpaceError("an adversary's environment is played on the host: this one hands out tensors")
+        engine.begin_episode(seeds, mask)
+        self._begin_episodes(mask, seeds if engine.batched or seeds is None else [seeds])
+        if engine.autoreset == "next step":
+            self._moved = np.ones(self.runner.rows, bool) if mask is None else self._moved | mask
+        return self._see(obs), info
+
+    def _send(self, action: Any) -> Any:
         """Attack with the adversary's action, or actions ``[B, *A]``: what the victim then does, as it is sent."""
         if self._true is None:
             raise VictimError("the victim has nothing to look at: call reset first")
@@ -232,7 +240,25 @@ class AdversaryLayer(Layer):
             )
         return own
 
-    def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
+    def _end_step(self, obs: Any, over: Any, info: Any) -> Any:
+        """End the engine's step, and begin the next episodes; last observations are as the adversary sees them."""
+        engine = self.engine
+        spent: Any = engine.spent
+        engine.end_step(over)
+        if engine.autoreset == "disabled":
+            return info
+        turned = over
+        # rows that were reset instead of stepped begin their episode now
+        if engine.autoreset == "next step":
+            turned = ~self._moved
+            self._moved = ~over
+        elif self.observe != "state" and (last := self._last_observations(obs, over, info)) is not None:
+            info = self._with_last(info, over, self._seen(last, spent))
+        if turned.any():
+            self._begin_episodes(turned)
+        return info
+
+    def _receive(self, obs: Any, info: Any, mask: Any = None) -> tuple[Any, Any]:
         """What the environment returned, as the adversary gets it."""
         return self._see(obs), self._note(info, self._rows(self.engine.attacked), None)
 
@@ -276,16 +302,6 @@ class AdversaryLayer(Layer):
         on_actions = beneath is not None and beneath.on == "action"
         return beneath.engine.sent if beneath is not None and on_actions else self.engine.sent
 
-    def _final_observations(
-        self, obs: Any, done: Array, final: Callable[[int], Any], spent: Counter
-    ) -> dict[int, Array]:
-        """Final observations by row, as the adversary observes them, before the rows begin their next episodes."""
-        whole, rows = np.array(obs), np.flatnonzero(done).tolist()
-        for row in rows:
-            whole[row] = final(row)
-        seen = self._seen(whole, spent)
-        return {row: seen[row] for row in rows}
-
 
 def _extended(space: Space, victim: Victim, observe: str) -> spaces.Box:
     """The space of observations with the victim's action appended, and the number of attacks."""
@@ -319,49 +335,6 @@ def _as_memory(actions: Any, space: ActorSpace, rows: int, direction: bool) -> L
         raise ValueRangeError(f"expected actions of shape {shape}, numbers, got {actions!r:.80}") from error
     checked = check_actions(given, space, rows, direction)
     return {"action": checked.float() if checked.is_floating_point() else checked}
-
-
-class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
-    """:class:`AdversaryEnv` for a :class:`gymnasium.vector.VectorEnv` on the host, in its own autoreset mode."""
-
-    def _show(self, observation_space: Any, action_space: Any) -> None:
-        self.single_observation_space, self.single_action_space = observation_space, action_space
-        self.observation_space = batch_space(observation_space, self.num_envs)
-        self.action_space = batch_space(action_space, self.num_envs)
-
-    def reset(self, *, seed: int | list[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        """Reset all rows, or those of ``options["reset_mask"]``; returns what the adversary observes ``[B, *S]``."""
-        mask, seeds, obs, info = self._reset(seed, options)
-        self._begin_episodes(mask, seeds)
-        if self.mode == AutoresetMode.NEXT_STEP:
-            self._moved = self._every if mask is None else self._moved | mask
-        return self._see(obs), info
-
-    def _find_device(self, obs: Any) -> None:
-        if trees.device(obs) is not None:
-            raise SpaceError("an adversary's environment is played on the host: this one hands out tensors")
-
-    def _end_step(self, obs: Any, done: Any, info: Info) -> Info:
-        """End the engine's step, and begin the next episodes; ``info`` with SAME_STEP's last observations."""
-        spent: Any = self.engine.spent
-        self.engine.end_step(done)
-        same_step = self.mode == AutoresetMode.SAME_STEP
-        turned: Any = done & same_step
-        # rows that were reset instead of stepped begin their episode now
-        if self.mode == AutoresetMode.NEXT_STEP:
-            turned, self._moved = ~self._moved, ~done
-        if same_step and self.observe != "state" and info.get("final_obs") is not None:
-            info = {**info, "final_obs": self._final_obs(info["final_obs"], obs, done, spent)}
-        if turned.any():
-            self._begin_episodes(turned)
-        return info
-
-    def _final_obs(self, final: Array, obs: Any, done: Array, spent: Array) -> Array:
-        """SAME_STEP's final observations, as the adversary observes them."""
-        out = np.full(len(final), None, dtype=object)
-        for row, seen in self._final_observations(obs, done, final.__getitem__, spent).items():
-            out[row] = seen
-        return out
 
 
 class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
@@ -401,9 +374,6 @@ class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
     (Box(-1.0, 1.0, (1,), float32), -1.0)
     """
 
-    of_vector = VectorAdversaryEnv
-    of_vec_env = "VecAdversaryEnv"
-
     @property
     def _saved_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
         """The arguments that Gymnasium writes into the spec, made when it asks: budgets change."""
@@ -431,10 +401,5 @@ class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
         finally:
             self.env = inner
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        """Reset; returns what the adversary observes."""
-        row_seeds(seed)
-        obs, info = checked_reset(self.env, seed, options)
-        self.engine.begin_episode(seed)
-        self._begin_episodes(seeds=None if seed is None else [seed])
-        return self._see(obs), info
+
+VectorAdversaryEnv = AdversaryEnv.of_vector

@@ -1,16 +1,16 @@
 """What every wrapper shares, whatever kind of environment it wraps: a threat, an engine, a place in the stack.
 
-A layer is a mixin of what it perturbs and one of three adapters: :class:`EnvLayer` for a single environment,
-:class:`VectorLayer` for a vector in every autoreset mode, on the host or on a device, and ``VecLayer`` for one of
-Stable-Baselines3 (:mod:`adv_wrappers.wrappers.sb3_layers`). Users name the first; :class:`ForAnyEnv` makes the one that
-fits.
+:class:`Layer` is the one body of a step and of a reset. What it is mixed with translates: :class:`EnvLayer` a single
+environment, :class:`VectorLayer` a vector in every autoreset mode, on the host or on a device, and ``VecLayer`` one of
+Stable-Baselines3 (:mod:`adv_wrappers.wrappers.sb3_layers`). Users name the first; :class:`ForAnyEnv` makes the others
+of it.
 """
 
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -45,7 +45,7 @@ from adv_wrappers.core.spaces import (
 from adv_wrappers.core.spaces import from_zero as numbered_from_zero
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.timing import Bernoulli
-from adv_wrappers.core.types import Array, Batch, Flags, Info, Space
+from adv_wrappers.core.types import Array, Flags, Info, Space
 from adv_wrappers.environments.checked import (
     CHECKED_STEPS,
     CheckedEnv,
@@ -175,29 +175,78 @@ def understood(obs: Any) -> None:
 
 
 class ForAnyEnv:
-    """Mixin of the wrappers that users name: with a vector they make the wrapper of its kind.
+    """Mixin of the wrappers that users name: with a vector they make the wrapper of its kind, whose class is made here.
 
     Attributes:
-        of_vector: the class for a Gymnasium ``VectorEnv``.
-        of_vec_env: that for an SB3 ``VecEnv``, by its name in :mod:`adv_wrappers.wrappers.sb3_layers`; None where there
-            is none.
+        of_vector: the class for a Gymnasium ``VectorEnv``. That for an SB3 ``VecEnv``, where there is one, has its name
+            with ``Vec`` before it in :mod:`adv_wrappers.wrappers.sb3_layers`.
     """
 
     of_vector: ClassVar[type]
-    of_vec_env: ClassVar[str | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__signature__" not in vars(cls):  # that of __new__ would say nothing
             _, *parameters = inspect.signature(cls.__init__).parameters.values()
             cls.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        if "of_vector" not in vars(cls):
+            cls.of_vector = twin(cls, "Vector", {EnvLayer: VectorLayer, EnvWrapper: AnyVectorWrapper})
 
     def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
         if isinstance(env, VectorEnv):
             return cls.of_vector(env, *args, **kwargs)
-        if cls.of_vec_env is not None and is_vec_env(env):
-            return pkgutil.resolve_name(f"{_OF_SB3}:{cls.of_vec_env}")(env, *args, **kwargs)
+        if is_vec_env(env):
+            of_vec_env = getattr(importlib.import_module(_OF_SB3), f"Vec{cls.__name__}", None)
+            if of_vec_env is not None:
+                return of_vec_env(env, *args, **kwargs)
         return super().__new__(cls)
+
+
+def twin(cls: type, prefix: str, adapters: dict[type, type], module: str | None = None) -> type:
+    """The class of a wrapper for another kind of environment: of the same mixins, with another adapter.
+
+    Args:
+        cls: the class for single environments.
+        prefix: put before its name.
+        adapters: in the place of which base comes which.
+        module: where the class is found by its name; None for that of ``cls``.
+    """
+    bases = tuple(adapters.get(base, base) for base in cls.__bases__ if base is not ForAnyEnv)
+    kind = "a :class:`gymnasium.vector.VectorEnv`" if prefix == "Vector" else "an SB3 ``VecEnv``"
+    named = {"__module__": module or cls.__module__, "__doc__": f":class:`adv_wrappers.{cls.__name__}` for {kind}."}
+    return type(prefix + cls.__name__, bases, named | ({"on": vars(cls)["on"]} if "on" in vars(cls) else {}))
+
+
+class EnvWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Adapter of wrappers that are no layers: a single environment, whose spec records the arguments."""
+
+    rows = 1
+    whole_spec = False  # set by a registered id, whose own spec already describes the stack
+
+    def _wrap_one(self, env: Any, hint: str = "", **arguments: Any) -> None:
+        """Be the wrapper of an environment; the arguments are recorded, and ``hint`` says what others take.
+
+        Raises:
+            SpaceError: for one of another kind.
+        """
+        if not isinstance(env, gym.Env):
+            raise SpaceError(f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}{hint}")
+        RecordConstructorArgs.__init__(self, **arguments)
+        gym.Wrapper.__init__(self, env)
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        """Spec of the wrapped environment with this wrapper added, made anew: the budgets of layers may change."""
+        self._cached_spec = None
+        return self.env.unwrapped.spec if self.whole_spec else super().spec
+
+
+class AnyVectorWrapper(VectorWrapper):
+    """Adapter of wrappers that are no layers: a vector."""
+
+    def _wrap_one(self, env: Any, hint: str = "", **arguments: Any) -> None:
+        VectorWrapper.__init__(self, env)
+        self.rows = env.num_envs
 
 
 class Wrapped(NamedTuple):
@@ -321,34 +370,97 @@ class Layer:
     def _look(self) -> None:
         """Called when a threat was taken."""
 
-    def _send(self, action: Any, mask: Any = None) -> Any:
-        """The action that the environment gets; ``mask`` is the action mask, where the environment gave one."""
-        return self.engine.act(action, mask)
+    # a reset and a step, whatever the kind of environment
 
-    def _answer(self, action: Any) -> Any:
-        """What a Gymnasium environment returns to an action; the first answers are checked."""
-        answer = self.env.step(action)
-        if self._unchecked:
-            check_step(self.env, answer)
-            self._unchecked -= 1
-        return answer
+    def _begin(self, obs: Any, info: Any, seeds: Seeds = None, mask: Any = None) -> tuple[Any, Any]:
+        """What a reset returned, as the next layer or the agent gets it.
+
+        Args:
+            obs, info: as they came in.
+            seeds: what the environment was reset with.
+            mask: bool ``[B]``, the rows that were reset; None for all.
+        """
+        self.engine.begin_episode(seeds, mask)
+        return self._receive(obs, info, mask)
+
+    def _step(
+        self, obs: Any, rewards: Any, terminated: Any, truncated: Any, info: Any
+    ) -> tuple[Any, Any, Any, Any, Any]:
+        """What the environment answered to the action that was sent, as the next layer or the agent gets it."""
+        rewards = self._pay(rewards, terminated, truncated)
+        over = terminated | truncated if self.engine.batched else bool(terminated or truncated)
+        info = self._end_step(obs, over, info)
+        obs, info = self._receive(obs, info)
+        return obs, rewards, terminated, truncated, info
+
+    def _send(self, action: Any) -> Any:
+        """The action that the environment gets."""
+        return self.engine.act(action, self._action_mask)
 
     def _pay(self, rewards: Any, *ends: Any) -> Any:
         """The rewards of a step, one or ``[B]``, as the next layer or the agent gets them.
 
         Args:
             rewards: as they came in.
-            ends: whether episodes terminated and were truncated, where the environment tells both.
+            ends: whether episodes terminated and were truncated.
         """
         return rewards
+
+    def _end_step(self, obs: Any, over: Any, info: Any) -> Any:
+        """End the engine's step; ``info`` with the last observations of rows that it reset as the agent gets them."""
+        engine = self.engine
+        attacked = engine.autoreset == "same step" and self.on == "observation"
+        last = self._last_observations(obs, over, info) if attacked else None
+        if last is None:
+            engine.end_step(over)
+            return info
+        return self._with_last(info, over, engine.end_step(over, self._received(last)))
+
+    def _receive(self, obs: Any, info: Any, mask: Any = None) -> tuple[Any, Any]:
+        """What the environment returned, as the next layer or the agent gets it; ``mask`` is as of :meth:`_begin`."""
+        info = self._with_mask(obs, info)
+        if self.on == "action":
+            self._action_mask = self._allowed(info, mask)
+        engine = self.engine
+        obs = engine.observe(obs if self.quantize else self._received(obs))
+        return obs, self._note(info, self._rows(engine.attacked), engine.true if self.keep_true else None)
+
+    def _received(self, obs: Any) -> Any:
+        """Observations as this layer takes them."""
+        return obs if self.quantize or self.on != "observation" else floated(obs, self.engine.applied.field.paths)
+
+    # what adapters translate
+
+    def _show(self, observation_space: Any, action_space: Any = None) -> None:
+        """Take spaces of one row in place of the environment's."""
+        raise NotImplementedError
+
+    def _last_observations(self, obs: Any, over: Any, info: Any) -> Any:
+        """The last observations of the rows that a step has ended and reset, ``[B, *S]``; None where there are none."""
+
+    def _with_last(self, info: Any, over: Any, last: Any) -> Any:
+        """``info`` with other last observations, ``[B, *S]``."""
+
+    def _with_mask(self, obs: Any, info: Any) -> Any:
+        """``info`` with the action masks that lie in observations."""
+        return with_mask(obs, info, self._mask_path)
+
+    def _allowed(self, info: Any, mask: Any) -> torch.Tensor | None:
+        """Action masks bool ``[B, A]`` of the newest observations, where the environment tells any."""
+        new = self._mask(info)
+        return None if new is None else torch.as_tensor(new)[None]
 
     def _rows(self, attacked: Flags) -> Any:
         """Whether rows were attacked, as ``info`` says it: a bool, or bool ``[B]``."""
         return bool(attacked)
 
-    def _received(self, obs: Any) -> Any:
-        """Observations as this layer takes them."""
-        return obs if self.quantize or self.on != "observation" else floated(obs, self.engine.applied.field.paths)
+    def _note(self, info: Any, attacked: Any, true: Any) -> Any:
+        """``info`` with this layer's entry; the environment's own dictionary is not written to."""
+        entry = {"attacked": attacked} if true is None else {"attacked": attacked, "true": true}
+        beneath = info.get("adv_wrappers")
+        return {**info, "adv_wrappers": {self.key: entry} if beneath is None else {**beneath, self.key: entry}}
+
+    # what users ask and change
 
     @property
     def threat(self) -> ThreatModel:
@@ -393,12 +505,6 @@ class Layer:
             self._look()
         self._whole, self.budget_share = None if share == 1 else whole.budget, share
 
-    def _note(self, info: Info, attacked: Flags, true: Any) -> Info:
-        """``info`` with this layer's entry; the environment's own dictionary is not written to."""
-        entry = {"attacked": attacked} if true is None else {"attacked": attacked, "true": true}
-        beneath = info.get("adv_wrappers")
-        return {**info, "adv_wrappers": {self.key: entry} if beneath is None else {**beneath, self.key: entry}}
-
 
 def recorded(threat: ThreatModel) -> ThreatModel | Info:
     """What a spec remembers of a threat: its dictionary, or the threat itself where a part of it has no JSON form."""
@@ -440,7 +546,7 @@ def floated(obs: Any, paths: tuple[Path, ...] | None = None) -> Any:
     return obs
 
 
-class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class EnvLayer(Layer, EnvWrapper):
     """A layer around a :class:`gymnasium.Env`; its subclasses say what it perturbs."""
 
     def _wrap(self, env: Any) -> Wrapped:
@@ -455,11 +561,14 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.metadata = {**(self.env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
         self.env = env
         if not self.quantize:
-            self.observation_space = self.perturbed_space
-        self.whole_spec = False  # set by a registered id, whose own spec already describes the stack
-        self._takes = self.on == "action" or not self.quantize
+            self._show(self.perturbed_space)
         if self.on == "action":
             self._masks = mask_method(env)
+
+    def _show(self, observation_space: Any, action_space: Any = None) -> None:
+        self.observation_space = observation_space
+        if action_space is not None:
+            self.action_space = action_space
 
     @property
     def _saved_kwargs(self) -> Info:  # type: ignore[override]
@@ -471,51 +580,20 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             arguments["keep_true"] = True
         return arguments
 
-    @property
-    def spec(self) -> Any:  # type: ignore[override]
-        """Spec of the wrapped environment with this layer added; a registered id's own spec is left as it is."""
-        self._cached_spec = None
-        return self.env.unwrapped.spec if self.whole_spec else super().spec
-
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset; a seed restarts this layer's randomness, without one its next episode begins."""
         row_seeds(seed)
         obs, info = checked_reset(self.env, seed, options)
-        self.engine.begin_episode(seed)
-        return self._receive(obs, info)
+        return self._begin(obs, info, seed)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """One step under attack."""
-        engine = self.engine
-        obs, reward, terminated, truncated, info = self._answer(self._send(action, self._action_mask))
-        reward = self._pay(reward, terminated, truncated)
-        engine.end_step(bool(terminated or truncated))
-        obs, info = self._receive(obs, info)
-        return obs, reward, terminated, truncated, info
-
-    def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
-        """What the environment returned, as the next layer or the agent gets it."""
-        engine = self.engine
-        if self._mask_path is not None:
-            info = with_mask(obs, info, self._mask_path)
-        if self._takes:
-            obs = self._take(obs, info)
-        obs = engine.observe(obs)
-        # the layer's entry beside those of the layers beneath
-        entry: Info = {"attacked": bool(engine.attacked)}
-        if self.keep_true and engine.true is not None:
-            entry["true"] = engine.true
-        if "adv_wrappers" in info:
-            return obs, {**info, "adv_wrappers": {**info["adv_wrappers"], self.key: entry}}
-        return obs, {**info, "adv_wrappers": {self.key: entry}}
-
-    def _take(self, obs: Any, info: Info) -> Any:
-        """The observation as a layer takes it that does not take it as it came; one on actions takes their mask."""
-        if self.on == "observation":
-            return self._received(obs)
-        mask = self._mask(info)
-        self._action_mask = None if mask is None else torch.as_tensor(mask)[None]
-        return obs
+        answer = self.env.step(self._send(action))
+        # the first answers are checked
+        if self._unchecked:
+            check_step(self.env, answer)
+            self._unchecked -= 1
+        return self._step(*answer)
 
 
 _AUTORESET: dict[AutoresetMode, Autoreset] = {
@@ -540,19 +618,24 @@ class VectorLayer(Layer, VectorWrapper):
         batch = getattr(env.unwrapped, "batch_size", None)
         if batch not in (None, env.num_envs):
             raise SpaceError(f"rows must stay in place: expected batch_size = num_envs = {env.num_envs}, got {batch}")
-        self.mode = autoreset_mode(env)
-        autoreset = _AUTORESET[self.mode]
+        autoreset = _AUTORESET[autoreset_mode(env)]
         return Wrapped(env.single_observation_space, env.single_action_space, env.num_envs, autoreset)
 
     def _installed(self, env: AnyVectorEnv) -> None:
         if not self.quantize:
-            self.single_observation_space = self.perturbed_space
-            self.observation_space = batch_space(self.perturbed_space, env.num_envs)
+            self._show(self.perturbed_space)
         self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
         self._every: Flags = np.ones(env.num_envs, bool)
         inner = [mask_method(one) for one in getattr(env.unwrapped, "envs", ()) if isinstance(one, gym.Env)]
         if self.on == "action" and inner and None not in inner:
             self._masks = lambda: np.stack([ask() for ask in inner if ask is not None])
+
+    def _show(self, observation_space: Any, action_space: Any = None) -> None:
+        self.single_observation_space = observation_space
+        self.observation_space = batch_space(observation_space, self.num_envs)
+        if action_space is not None:
+            self.single_action_space = action_space
+            self.action_space = batch_space(action_space, self.num_envs)
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
@@ -567,13 +650,6 @@ class VectorLayer(Layer, VectorWrapper):
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset all rows, or those of ``options["reset_mask"]``; the other rows keep what they were shown."""
-        mask, _, obs, info = self._reset(seed, options)
-        info = self._with_mask(obs, info)
-        self._action_mask = self._allowed(info, mask)
-        return self._receive(obs, info)
-
-    def _reset(self, seed: Seeds, options: Info | None) -> tuple[Any, list[int | None] | None, Any, Info]:
-        """Reset the environment and the engine: mask and seeds of the rows (None for all, and for none), its answer."""
         mask: Any = None  # bool [B]
         if options and options.get("reset_mask") is not None:
             mask = options["reset_mask"]
@@ -583,67 +659,44 @@ class VectorLayer(Layer, VectorWrapper):
         # the environment first, then the engine, on the device that observations are on
         seeds = row_seeds(seed, self.num_envs, mask)
         obs, info = checked_reset(self.env, seed, options)
-        self._find_device(obs)
-        if mask is not None and not self.engine.on_host:
-            mask = torch.as_tensor(mask, dtype=torch.bool, device=self.engine.clock.device)
-        given = None if seed is None else seeds
-        self.engine.begin_episode(given, mask)
-        return mask, given, obs, info
-
-    def _find_device(self, obs: Any) -> None:
-        """Follow the environment to its device, which its first observation tells."""
         understood(obs)
         device = trees.device(obs)
         if device is not None and self.engine.on_host:
             self.engine.to(device)
             self._every = self._rows(True)
+        if mask is not None and not self.engine.on_host:
+            mask = torch.as_tensor(mask, dtype=torch.bool, device=self.engine.clock.device)
+        return self._begin(obs, info, None if seed is None else seeds, mask)
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
         """One step of every row under attack."""
-        actions = self._send(actions, self._action_mask)
-        obs, rewards, terminated, truncated, info = self.env.step(actions)
-        rewards = self._pay(rewards, terminated, truncated)
-        info = self._end_step(obs, terminated | truncated, self._with_mask(obs, info))
-        self._action_mask = self._allowed(info, None)
-        obs, info = self._receive(obs, info)
-        return obs, rewards, terminated, truncated, info
+        return self._step(*self.env.step(self._send(actions)))
 
-    def _end_step(self, obs: Any, done: Batch, info: Info) -> Info:
-        """End the engine's step; ``info`` with SAME_STEP's last observations as the agent gets them."""
-        engine = self.engine
-        final: Any = info.get("final_obs")
-        looked_at = self.mode == AutoresetMode.SAME_STEP and self.on == "observation" and final is not None
-        # nothing to attack: no last observations, or none that this layer perturbs
-        if not looked_at or (engine.on_host and not done.any()):
-            engine.end_step(done)
-            return info
-        ragged = isinstance(final, np.ndarray) and final.dtype == object  # one entry a row, most of them None
-        over = np.flatnonzero(done).tolist() if ragged else []
-        batch = trees.copy(obs) if ragged else final
-        for row in over:
-            trees.put(batch, row, final[row])
-        # attacked in one batch, then each back to its place
-        batch = engine.end_step(done, self._received(batch))
-        if not ragged:
-            return {**info, "final_obs": batch}
-        final = final.copy()
-        for row in over:
-            final[row] = trees.like(trees.row(batch, row), final[row])
-        return {**info, "final_obs": final}
+    def _last_observations(self, obs: Any, over: Any, info: Info) -> Any:
+        last: Any = info.get("final_obs")
+        if last is None or (self.engine.on_host and not over.any()):
+            return None
+        if not _ragged(last):
+            return last
+        batch = trees.copy(obs)
+        for row in np.flatnonzero(over).tolist():
+            trees.put(batch, row, last[row])
+        return batch
 
-    def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
-        """What the environment returned, as the next layer or the agent gets it."""
-        engine = self.engine
-        obs = engine.observe(self._received(obs))
-        return obs, self._note(info, self._rows(engine.attacked), engine.true if self.keep_true else None)
+    def _with_last(self, info: Info, over: Any, last: Any) -> Info:
+        before = info["final_obs"]
+        if _ragged(before):
+            last, batch = before.copy(), last
+            for row in np.flatnonzero(over).tolist():
+                last[row] = trees.like(trees.row(batch, row), before[row])
+        return {**info, "final_obs": last}
 
     def _with_mask(self, obs: Any, info: Info) -> Info:
-        """``info`` with the masks that lie in observations, of all rows."""
         found = with_mask(obs, info, self._mask_path)
         return info if found is info else {**found, f"_{MASK}": self._every}
 
     def _allowed(self, info: Info, mask: Flags | None) -> torch.Tensor | None:
-        """Action masks bool ``[B, A]``; after a partial reset the other rows keep theirs, and a row without has all."""
+        """After a partial reset the other rows keep theirs, and a row without has all."""
         new = self._mask(info)
         if new is None:
             return self._action_mask if mask is not None else None
@@ -670,3 +723,8 @@ class VectorLayer(Layer, VectorWrapper):
             entry |= {"true": true, "_true": every}
         layers = {**info.get("adv_wrappers", {}), self.key: entry, f"_{self.key}": every}
         return {**info, "adv_wrappers": layers, "_adv_wrappers": every}
+
+
+def _ragged(last: Any) -> bool:
+    """Whether last observations have an entry a row, most of them None."""
+    return isinstance(last, np.ndarray) and last.dtype == object

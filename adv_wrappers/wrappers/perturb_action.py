@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from adv_wrappers.core.perturbation import On
-from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, VectorLayer
-
-
-class VectorPerturbAction(VectorLayer):
-    """:class:`PerturbAction` for a :class:`gymnasium.vector.VectorEnv`."""
-
-    on: ClassVar[On] = "action"
+from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv
 
 
 class PerturbAction(ForAnyEnv, EnvLayer):
@@ -38,5 +32,5 @@ class PerturbAction(ForAnyEnv, EnvLayer):
 
     on: ClassVar[On] = "action"
 
-    of_vector = VectorPerturbAction
-    of_vec_env = "VecPerturbAction"
+
+VectorPerturbAction = PerturbAction.of_vector

@@ -121,11 +121,12 @@ class PerturbAgents(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo ha
         obs, infos = self.env.reset(seed=seed, options=options)
         obs, infos = dict(obs), dict(infos)
         for agent, own in self.layers.items():
+            own_seed = None if seed is None else seed_of_agent(seed, agent)
             for layer in own:
-                # every layer, also of an agent that joins the game later
-                layer.engine.begin_episode(None if seed is None else seed_of_agent(seed, agent))
                 if agent in obs:
-                    self._receive(layer, agent, obs, infos)
+                    obs[agent], infos[agent] = layer._begin(obs[agent], infos.get(agent, {}), own_seed)
+                else:  # one that joins the game later
+                    layer.engine.begin_episode(own_seed)
         self._playing, self._over = set(obs), set()
         return obs, infos
 
@@ -138,28 +139,26 @@ class PerturbAgents(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo ha
         for agent, own in self.layers.items():
             if agent in sent and agent in self._playing:
                 for layer in reversed(own):
-                    sent[agent] = layer.engine.act(sent[agent], layer._action_mask)
+                    sent[agent] = layer._send(sent[agent])
         obs, rewards, terminated, truncated, infos = self.env.step(sent)
         # observations from the innermost layer to the outermost; an agent that comes back begins another episode
         obs, infos = dict(obs), dict(infos)
         for agent, own in self.layers.items():
             if agent not in obs:
                 continue
-            done = bool(terminated.get(agent) or truncated.get(agent))
+            seen, info = obs[agent], infos.get(agent, {})
+            ends = terminated.get(agent, False), truncated.get(agent, False)
             for layer in own:
                 if agent in self._playing:
-                    layer.engine.end_step(done)
-                elif agent in self._over:
-                    layer.engine.begin_episode()
-                self._receive(layer, agent, obs, infos)
+                    seen, *_, info = layer._step(seen, rewards.get(agent), *ends, info)
+                else:
+                    receive = layer._begin if agent in self._over else layer._receive
+                    seen, info = receive(seen, info)
+            obs[agent], infos[agent] = seen, info
         # agents whose episode is over, and those that go on
         over = {agent for agent in obs if terminated.get(agent) or truncated.get(agent)}
         self._playing, self._over = set(obs) - over, self._over | over
         return obs, rewards, terminated, truncated, infos
-
-    def _receive(self, layer: EnvLayer, agent: Any, obs: dict[Any, Any], infos: dict[Any, Info]) -> None:
-        """Put what a layer makes of an agent's observation and info in their place."""
-        obs[agent], infos[agent] = layer._receive(obs[agent], infos.get(agent, {}))
 
 
 def _stacks_of(env: Any) -> dict[Any, gym.Env[Any, Any]]:

@@ -12,7 +12,7 @@ from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, Layer, VectorLayer, layers, wrappers_of
+from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, Layer, layers, wrappers_of
 from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv, parameterized
 
 
@@ -82,7 +82,7 @@ class DynamicsLayer(Layer):
         """Note where the parameters of the threat stand."""
         self._places = self.parameterized[0].parameters.space.places(self.engine.threat.at)
 
-    def _send(self, action: Any, mask: Any = None) -> Any:
+    def _send(self, action: Any) -> Any:
         """Propose parameters to every row; the action stays what it is."""
         engine, places = self.engine, self._places
         if not engine.batched:
@@ -98,10 +98,6 @@ class DynamicsLayer(Layer):
         for env, values in zip(self.parameterized, proposed, strict=True):
             env.proposed[places] = values
         return action
-
-
-class VectorPerturbDynamics(DynamicsLayer, VectorLayer):
-    """:class:`PerturbDynamics` for a :class:`gymnasium.vector.VectorEnv` whose environments are in this process."""
 
 
 class PerturbDynamics(ForAnyEnv, DynamicsLayer, EnvLayer):
@@ -139,5 +135,5 @@ class PerturbDynamics(ForAnyEnv, DynamicsLayer, EnvLayer):
     >>> obs, info = env.reset(seed=0)
     """
 
-    of_vector = VectorPerturbDynamics
-    of_vec_env = "VecPerturbDynamics"
+
+VectorPerturbDynamics = PerturbDynamics.of_vector

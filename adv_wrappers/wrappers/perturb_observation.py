@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from adv_wrappers.core.perturbation import On
-from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, VectorLayer
-
-
-class VectorPerturbObservation(VectorLayer):
-    """:class:`PerturbObservation` for a :class:`gymnasium.vector.VectorEnv`."""
-
-    on: ClassVar[On] = "observation"
+from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv
 
 
 class PerturbObservation(ForAnyEnv, EnvLayer):
@@ -43,5 +37,5 @@ class PerturbObservation(ForAnyEnv, EnvLayer):
 
     on: ClassVar[On] = "observation"
 
-    of_vector = VectorPerturbObservation
-    of_vec_env = "VecPerturbObservation"
+
+VectorPerturbObservation = PerturbObservation.of_vector

@@ -11,7 +11,7 @@ import torch
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.types import Info
 from adv_wrappers.utils.checks import number
-from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, Layer, VectorLayer
+from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, Layer
 
 
 def checked_total(total: object) -> float | None:
@@ -38,7 +38,7 @@ class RewardLayer(Layer):
         self.total = checked_total(total)
         super().__init__(env, how, *args, **{"keep_true": True, **kwargs})
 
-    def _send(self, action: Any, mask: Any = None) -> Any:
+    def _send(self, action: Any) -> Any:
         return action
 
     def _pay(self, rewards: Any, *ends: Any) -> Any:
@@ -62,10 +62,6 @@ class RewardLayer(Layer):
             paid = paid.to(given.dtype) if isinstance(paid, torch.Tensor) else paid.astype(given.dtype)
         self.spent += min(asked, left)
         return paid
-
-
-class VectorPerturbReward(RewardLayer, VectorLayer):
-    """:class:`PerturbReward` for a :class:`gymnasium.vector.VectorEnv`."""
 
 
 class PerturbReward(ForAnyEnv, RewardLayer, EnvLayer):
@@ -94,12 +90,12 @@ class PerturbReward(ForAnyEnv, RewardLayer, EnvLayer):
     >>> obs, info = env.reset(seed=0)
     """
 
-    of_vector = VectorPerturbReward
-    of_vec_env = "VecPerturbReward"
-
     __signature__ = inspect.signature(Layer)  # and ``total``
 
     @property
     def _saved_kwargs(self) -> Info:  # type: ignore[override]
         """The arguments that Gymnasium writes into the spec."""
         return super()._saved_kwargs | ({} if self.total is None else {"total": self.total})
+
+
+VectorPerturbReward = PerturbReward.of_vector

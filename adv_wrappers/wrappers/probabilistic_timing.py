@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
-from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import VectorWrapper
-
-from adv_wrappers.errors import SpaceError
-from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, ForAnyEnv, gate
+from adv_wrappers.wrappers.layer import EnvWrapper, ForAnyEnv, gate
 
 
-class VectorProbabilisticTiming(VectorWrapper):
-    """:class:`ProbabilisticTiming` for a :class:`gymnasium.vector.VectorEnv`."""
+class Gate:
+    """Mixin of the gates of one environment and of a vector."""
 
-    def __init__(self, env: AnyVectorEnv, p: float) -> None:
-        VectorWrapper.__init__(self, env)
+    def __init__(self, env: Any, p: float) -> None:
+        self._wrap_one(env, p=p)  # type: ignore[attr-defined]
         self.metadata = {**(env.metadata or {}), **gate(env, p)}
 
 
-class ProbabilisticTiming(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class ProbabilisticTiming(ForAnyEnv, Gate, EnvWrapper):
     """All layers beneath attack together with probability ``p`` a step, and else none of them does.
 
     The draw for observation t also rules action t. Steps that are gated off cost and spend nothing. Every row has its
@@ -41,19 +36,5 @@ class ProbabilisticTiming(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordCons
     >>> env = ProbabilisticTiming(env, 0.25)
     """
 
-    of_vector = VectorProbabilisticTiming
-    of_vec_env = "VecProbabilisticTiming"
 
-    def __init__(self, env: AnyEnv, p: float) -> None:
-        if not isinstance(env, gym.Env):
-            raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, got {type(env).__name__}")
-        RecordConstructorArgs.__init__(self, p=p)
-        gym.Wrapper.__init__(self, env)
-        self.metadata = {**(env.metadata or {}), **gate(env, p)}
-        self.whole_spec = False
-
-    @property
-    def spec(self) -> Any:  # type: ignore[override]
-        """Spec of the wrapped environment with this gate added; a registered id's own spec is left as it is."""
-        self._cached_spec = None  # a layer's budget may have changed
-        return self.env.unwrapped.spec if self.whole_spec else super().spec
+VectorProbabilisticTiming = ProbabilisticTiming.of_vector

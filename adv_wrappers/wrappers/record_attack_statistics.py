@@ -12,26 +12,25 @@ action.
 from __future__ import annotations
 
 import math
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import AutoresetMode, VectorWrapper
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from adv_wrappers.core.engine.engine import Engine
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Array, Info, Space
-from adv_wrappers.errors import OrderError, SpaceError, VictimError
+from adv_wrappers.errors import OrderError, VictimError
 from adv_wrappers.utils.scalar_log import Write, optional_log
 from adv_wrappers.utils.trees import copy, map_leaves, select
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.changed_actions import ActionChanges
-from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, ForAnyEnv, autoreset_mode, counts, layers
+from adv_wrappers.wrappers.layer import LAYERS, EnvWrapper, ForAnyEnv, autoreset_mode, counts, layers
 
 STATS_KEY = "attack"
 _TAGS = {"r": "return", "l": "length"}  # in logs
@@ -162,48 +161,60 @@ def _share(part: Array, whole: Array) -> Array:
     return share
 
 
-class VectorRecordAttackStatistics(VectorWrapper):
-    """:class:`RecordAttackStatistics` for a :class:`gymnasium.vector.VectorEnv`, in every autoreset mode."""
+class StatisticsRecorder:
+    """Mixin of the recorders of one environment and of a vector, in every autoreset mode."""
+
+    env: Any
+    rows: int
 
     def __init__(
         self,
-        env: AnyVectorEnv,
+        env: Any,
         victim: Victim | str | None = None,
         *,
         log: object = None,
         stats_key: str = STATS_KEY,
         tensorboard: object = None,
     ) -> None:
-        VectorWrapper.__init__(self, env)
+        known = victim.ref or victim if isinstance(victim, Victim) else victim
+        hint = ": an SB3 VecEnv takes the wrapper inside its environments, or adv_wrappers.training.sb3.callbacks."
+        # whoever rebuilds it has its own logs
+        self._wrap_one(env, f"{hint}RobustnessCallback", victim=known, stats_key=stats_key)  # type: ignore[attr-defined]
         self._stats_key = stats_key
         self._log = optional_log(log, tensorboard)
         self._taken = 0
-        observed, acted = env.single_observation_space, env.single_action_space
-        self._counts, self._mode = AttackCounts(env, env.num_envs, observed, acted, victim), autoreset_mode(env)
-        self._every = np.ones(env.num_envs, bool)
+        self._single = isinstance(env, gym.Env)
+        self._mode = AutoresetMode.DISABLED if self._single else autoreset_mode(env)
+        observed = env.observation_space if self._single else env.single_observation_space
+        acted = env.action_space if self._single else env.single_action_space
+        self._counts = AttackCounts(env, self.rows, observed, acted, victim)
+        self._every = np.ones(self.rows, bool)
         self._over = ~self._every  # rows that the next step resets, whatever its action
 
-    def reset(self, *, seed: int | list[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        """Reset all rows, or those of ``options["reset_mask"]``."""
-        mask = None if options is None else options.get("reset_mask")
+    def reset(self, *, seed: Any = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Reset the environment, or those rows of a vector that ``options["reset_mask"]`` says."""
+        mask = None if options is None or self._single else options.get("reset_mask")
         rows = self._every if mask is None else _on_host(mask).astype(bool)
-        obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]  # as layers take it
+        obs, info = self.env.reset(seed=seed, options=options)
         self._counts.begin(rows)
         self._counts.look(rows, rows)
         self._over = self._over & ~rows
         return obs, info
 
-    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
-        """One step of every row, with the statistics of the episodes that it ends in ``info``."""
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, Info]:
+        """One step, with the statistics of the episodes that it ends in ``info``."""
         counts = self._counts
-        obs, rewards, terminated, truncated, info = self.env.step(actions)
-        counts.add(actions, rewards, ~self._over)
-        self._taken += self.num_envs
+        obs, rewards, terminated, truncated, info = self.env.step(action)
+        counts.add(action, rewards, ~self._over)
+        self._taken += self.rows
         # statistics of the episodes that end, before their counts begin anew
-        done = _on_host(terminated | truncated)
+        done = (_on_host(terminated) | _on_host(truncated)).astype(bool).reshape(self.rows)
         if done.any():
             found = counts.statistics()
-            info = {**info, self._stats_key: found, f"_{self._stats_key}": done}
+            if self._single:
+                info = {**info, self._stats_key: {name: numbers[0].item() for name, numbers in found.items()}}
+            else:
+                info = {**info, self._stats_key: found, f"_{self._stats_key}": done}
             if self._log is not None:
                 counts.write(self._log, found, done, self._taken)
         counts.begin(done)
@@ -214,7 +225,7 @@ class VectorRecordAttackStatistics(VectorWrapper):
         return obs, rewards, terminated, truncated, info
 
 
-class RecordAttackStatistics(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class RecordAttackStatistics(ForAnyEnv, StatisticsRecorder, EnvWrapper):
     """Records what an agent earned under the layers beneath, and how they attacked it, at every episode's end.
 
     The last step of an episode has in ``info["attack"]``:
@@ -260,50 +271,5 @@ class RecordAttackStatistics(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordC
     {'r': 28.0, 'l': 28, 'attack_rate': 0.5, 'flips': 1.0}
     """
 
-    of_vector = VectorRecordAttackStatistics
 
-    def __init__(
-        self,
-        env: AnyEnv,
-        victim: Victim | str | None = None,
-        *,
-        log: object = None,
-        stats_key: str = STATS_KEY,
-        tensorboard: object = None,
-    ) -> None:
-        if not isinstance(env, gym.Env):
-            raise SpaceError(
-                f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}: an SB3 VecEnv takes the wrapper "
-                "inside its environments, or adv_wrappers.training.sb3.callbacks.RobustnessCallback"
-            )
-        known = victim.ref or victim if isinstance(victim, Victim) else victim
-        RecordConstructorArgs.__init__(self, victim=known, stats_key=stats_key)  # whoever rebuilds it has its own logs
-        gym.Wrapper.__init__(self, env)
-        self._stats_key = stats_key
-        self._log = optional_log(log, tensorboard)
-        self._taken = 0
-        self._counts = AttackCounts(env, 1, env.observation_space, env.action_space, victim)
-        self._row = np.ones(1, bool)
-
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        """Reset the environment."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        self._counts.begin(self._row)
-        self._counts.look(self._row, self._row)
-        return obs, info
-
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
-        """One step, with the statistics of the episode in ``info`` where it ends."""
-        counts = self._counts
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        counts.add(action, reward, self._row)
-        self._taken += 1
-        over = bool(terminated or truncated)
-        # statistics of the episode, before the counts go on
-        if over:
-            found = counts.statistics()
-            info = {**info, self._stats_key: {name: numbers[0].item() for name, numbers in found.items()}}
-            if self._log is not None:
-                counts.write(self._log, found, self._row, self._taken)
-        counts.look(self._row, self._row ^ over)
-        return obs, reward, terminated, truncated, info
+VectorRecordAttackStatistics = RecordAttackStatistics.of_vector

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from adv_wrappers.core.perturbation import On
+from adv_wrappers.core.engine.clock import Seeds
 from adv_wrappers.core.spaces import MASK, as_mask, leaf_at, mask_name, side_by_side_mask
 from adv_wrappers.core.types import Flags, Info
 from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.wrappers.adversary_env import AdversaryLayer
-from adv_wrappers.wrappers.layer import Layer, Wrapped, gate, layers, wrappers_of
-from adv_wrappers.wrappers.perturb_dynamics import DynamicsLayer
-from adv_wrappers.wrappers.perturb_reward import RewardLayer
+from adv_wrappers.wrappers.layer import EnvLayer, Layer, Wrapped, gate, layers, twin, wrappers_of
+from adv_wrappers.wrappers.perturb_action import PerturbAction
+from adv_wrappers.wrappers.perturb_dynamics import PerturbDynamics
+from adv_wrappers.wrappers.perturb_observation import PerturbObservation
+from adv_wrappers.wrappers.perturb_reward import PerturbReward
 
 
 class VecLayer(Layer, VecEnvWrapper):
@@ -33,75 +35,75 @@ class VecLayer(Layer, VecEnvWrapper):
 
     def _installed(self, env: VecEnv) -> None:
         if not self.quantize:
-            self.observation_space = self.perturbed_space
+            self._show(self.perturbed_space)
         if self.on == "action" and env.has_attr("action_masks"):
             self._masks = partial(env.env_method, "action_masks")
+        self._over = np.ones(self.num_envs, bool)  # rows whose newest observation is that of a reset
+
+    def _show(self, observation_space: Any, action_space: Any = None) -> None:
+        self.observation_space = observation_space
+        if action_space is not None:
+            self.action_space = action_space
 
     def reset(self) -> Any:
         """Reset all rows."""
-        obs, _ = self._restart()
-        self.reset_infos = self._with_masks(obs, self._reset_infos_beneath())
-        self._action_mask = _masks(self.reset_infos, self._choices)
-        return self.engine.observe(self._received(obs))
-
-    def _restart(self) -> tuple[Any, list[int | None]]:
-        """Reset the environments and the engine: what the former return, and the seeds that they were given."""
         seeds = list(getattr(self.venv.unwrapped, "_seeds", [None] * self.num_envs))
         obs = self.venv.reset()
-        self.engine.begin_episode(seeds)
-        return obs, seeds
+        self._over = np.ones(self.num_envs, bool)
+        self.reset_infos = self._reset_infos_beneath()
+        obs, _ = self._begin(obs, list(self.reset_infos), None if all(seed is None for seed in seeds) else seeds)
+        return obs
 
     def step_async(self, actions: Any) -> None:
         """Send the (perturbed) actions."""
-        self.venv.step_async(self._send(actions, self._action_mask))
+        self.venv.step_async(self._send(actions))
 
     def step_wait(self) -> Any:
         """Receive the (perturbed) observations."""
         obs, rewards, dones, infos = self.venv.step_wait()
-        dones = np.asarray(dones, dtype=bool)  # SuperSuit's are integers
-        rewards = self._pay(rewards)
-        engine, infos = self.engine, self._end_step(obs, dones, list(infos))
-        # action masks of the newest observations, which in a row that is done are those of the reset
-        told = any(mask_name(info, self._choices) is not None for info in infos)
-        if self._mask_path is not None or self._masks is not None or told:
-            fresh = self._with_masks(obs, self._reset_infos_beneath())
-            self.reset_infos = [
-                new if done else old for new, old, done in zip(fresh, self.reset_infos, dones, strict=True)
-            ]
-            going = self._with_masks(obs, infos)
-            infos = [info if done else new for info, new, done in zip(infos, going, dones, strict=True)]
-            # the last info of an episode is not about the first action of the next
-            known = [self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones)]
-            self._action_mask = _masks(known, self._choices)
-        # the layer's entry in the info of every row
-        obs = engine.observe(self._received(obs))
-        attacked = self._rows(engine.attacked)
-        true = engine.true if self.keep_true else None
-        infos = [
-            self._note(info, bool(attacked[i]), None if true is None else trees.row(true, i))
-            for i, info in enumerate(infos)
-        ]
-        return obs, rewards, dones, infos
+        self._over = np.asarray(dones, dtype=bool)  # SuperSuit's are integers
+        truncated = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & self._over
+        obs, rewards, _, _, infos = self._step(obs, rewards, self._over & ~truncated, truncated, list(infos))
+        return obs, rewards, self._over, infos
 
-    def _end_step(self, obs: Any, dones: NDArray[np.bool_], infos: list[Info]) -> list[Info]:
-        """End the engine's step; dictionaries with the last observations as the next layer or the agent gets them."""
+    def _last_observations(self, obs: Any, over: NDArray[np.bool_], info: list[Info]) -> Any:
         # agents of one game may be done before it is over: those have no terminal observation
-        over = [i for i in np.flatnonzero(dones).tolist() if "terminal_observation" in infos[i]]
-        if not over or self.on != "observation":
-            self.engine.end_step(dones)
-            return infos
-        # the last observations of rows that are done, attacked as the others are
-        final = trees.copy(obs)
-        for i in over:
-            trees.put(final, i, infos[i]["terminal_observation"])
-        final = self.engine.end_step(dones, self._received(final))
-        for i in over:
-            last = trees.like(trees.row(final, i), infos[i]["terminal_observation"])
-            infos[i] = {**infos[i], "terminal_observation": last}
-        return infos
+        rows = _told(over, info)
+        if not rows:
+            return None
+        batch = trees.copy(obs)
+        for row in rows:
+            trees.put(batch, row, info[row]["terminal_observation"])
+        return batch
+
+    def _with_last(self, info: list[Info], over: NDArray[np.bool_], last: Any) -> list[Info]:
+        for row in _told(over, info):
+            seen = trees.like(trees.row(last, row), info[row]["terminal_observation"])
+            info[row] = {**info[row], "terminal_observation": seen}
+        return info
+
+    def _with_mask(self, obs: Any, info: list[Info]) -> list[Info]:
+        """The masks of rows that were reset are in ``reset_infos``: the last info of an episode is about its end."""
+        told = any(mask_name(one, self._choices) is not None for one in info)
+        if self._mask_path is None and self._masks is None and not told:
+            return info
+        fresh, going = self._with_masks(obs, self._reset_infos_beneath()), self._with_masks(obs, info)
+        rows = range(self.num_envs)
+        self.reset_infos = [(fresh if self._over[row] else self.reset_infos)[row] for row in rows]
+        return [(info if self._over[row] else going)[row] for row in rows]
+
+    def _allowed(self, info: list[Info], mask: Any) -> torch.Tensor | None:
+        known = [(self.reset_infos if over else info)[row] for row, over in enumerate(self._over)]
+        return _masks(known, self._choices)
 
     def _rows(self, attacked: Flags) -> NDArray[np.bool_]:
         return np.array(np.broadcast_to(attacked, (self.num_envs,)))
+
+    def _note(self, info: list[Info], attacked: NDArray[np.bool_], true: Any) -> list[Info]:
+        """The layer's entry in the info of every row."""
+        note = super()._note
+        rows = enumerate(info)
+        return [note(one, bool(attacked[i]), None if true is None else trees.row(true, i)) for i, one in rows]
 
     def _reset_infos_beneath(self) -> list[Info]:
         """The infos of the newest resets, which SB3's own wrappers do not pass on, nor vectors of other libraries."""
@@ -130,24 +132,15 @@ def _masks(infos: Sequence[Info], choices: tuple[int, ...]) -> torch.Tensor | No
     return torch.as_tensor(np.stack(found))
 
 
-class VecPerturbObservation(VecLayer):
-    """:class:`adv_wrappers.PerturbObservation` for an SB3 ``VecEnv``."""
-
-    on: ClassVar[On] = "observation"
-
-
-class VecPerturbAction(VecLayer):
-    """:class:`adv_wrappers.PerturbAction` for an SB3 ``VecEnv``."""
-
-    on: ClassVar[On] = "action"
+def _told(over: NDArray[np.bool_], infos: Sequence[Info]) -> list[int]:
+    """The rows that are done whose info has the last observation."""
+    return [row for row in np.flatnonzero(over).tolist() if "terminal_observation" in infos[row]]
 
 
-class VecPerturbDynamics(DynamicsLayer, VecLayer):
-    """:class:`adv_wrappers.PerturbDynamics` for an SB3 ``VecEnv`` whose environments are in this process."""
-
-
-class VecPerturbReward(RewardLayer, VecLayer):
-    """:class:`adv_wrappers.PerturbReward` for an SB3 ``VecEnv``."""
+VecPerturbObservation = twin(PerturbObservation, "Vec", {EnvLayer: VecLayer}, __name__)
+VecPerturbAction = twin(PerturbAction, "Vec", {EnvLayer: VecLayer}, __name__)
+VecPerturbDynamics = twin(PerturbDynamics, "Vec", {EnvLayer: VecLayer}, __name__)
+VecPerturbReward = twin(PerturbReward, "Vec", {EnvLayer: VecLayer}, __name__)
 
 
 class VecProbabilisticTiming(VecEnvWrapper):
@@ -180,43 +173,30 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
             raise OrderError("VecNormalize goes around AdversaryEnv: the victim looks at raw observations")
         return wrapped
 
-    def reset(self) -> Any:
-        """Reset all rows; returns what the adversary observes, ``[B, *S]``."""
-        obs, seeds = self._restart()
-        self._begin_episodes(seeds=seeds if any(seed is not None for seed in seeds) else None)
+    def _begin(self, obs: Any, info: Any, seeds: Seeds = None, mask: Any = None) -> tuple[Any, Any]:
         self._returns = np.zeros(self.num_envs)  # of the adversary
         self._lengths = np.zeros(self.num_envs, np.int64)
-        return self._see(obs)
+        return super()._begin(obs, info, seeds, mask)
 
-    def step_wait(self) -> Any:
-        """What the adversary observes, its rewards, ``done`` and one dictionary a row."""
-        engine = self.engine
-        obs, rewards, dones, infos = self.venv.step_wait()
-        # the adversary's reward knows episodes that were cut off from those that ended
-        cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & dones
-        own = self._pay(rewards, dones & ~cut, cut)
+    def _pay(self, rewards: Any, *ends: Any) -> Any:
+        own = super()._pay(rewards, *ends)
         self._returns += own
         self._lengths += 1
-        spent: Any = engine.spent
-        each = self._rows(engine.attacked)
-        infos = [self._note(info, bool(each[i]), None) for i, info in enumerate(infos)]
-        engine.end_step(dones)
-        # statistics of the episodes that are over, and their last observations as the adversary sees them
-        if dones.any():
-            for row in np.flatnonzero(dones).tolist():
-                infos[row]["adversary_episode"] = {
-                    "victim_return": float(self._victim_returns[row]),
-                    "attacks": int(spent[row]),
-                    "length": int(self._lengths[row]),
-                }
-                if "episode" in infos[row]:  # a Monitor beneath counts what the victim earns
-                    infos[row]["episode"] = {**infos[row]["episode"], "r": float(self._returns[row])}
-            if self.observe != "state":
-                for row, seen in self._final_observations(
-                    obs, dones, lambda i: infos[i]["terminal_observation"], spent
-                ).items():
-                    infos[row]["terminal_observation"] = seen
-            self._begin_episodes(dones)
-            self._returns[dones] = 0.0
-            self._lengths[dones] = 0
-        return self._see(obs), np.asarray(own, np.float32), dones, infos
+        return np.asarray(own, np.float32)
+
+    def _end_step(self, obs: Any, over: Any, info: list[Info]) -> list[Info]:
+        # statistics of the episodes that are over
+        spent: Any = self.engine.spent
+        for row in np.flatnonzero(over).tolist():
+            ended = {
+                "victim_return": float(self._victim_returns[row]),
+                "attacks": int(spent[row]),
+                "length": int(self._lengths[row]),
+            }
+            info[row] = {**info[row], "adversary_episode": ended}
+            if "episode" in info[row]:  # a Monitor beneath counts what the victim earns
+                info[row]["episode"] = {**info[row]["episode"], "r": float(self._returns[row])}
+        self._returns[over] = 0.0
+        self._lengths[over] = 0
+        found: list[Info] = super()._end_step(obs, over, info)
+        return found

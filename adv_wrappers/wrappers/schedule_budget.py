@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, SupportsFloat
-
-import gymnasium as gym
-from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import VectorWrapper
+from typing import Any, Protocol
 
 from adv_wrappers.core.training_schedules import LinearSchedule, Number, ScheduledShare, at
-from adv_wrappers.core.types import Array, Info
+from adv_wrappers.core.types import Info
 from adv_wrappers.core.value import decode
-from adv_wrappers.errors import OrderError, SpaceError
+from adv_wrappers.errors import OrderError
 from adv_wrappers.utils.validation import Expected, Positive, checked
-from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, ForAnyEnv, Layer, counts, inner_layers, layers
+from adv_wrappers.wrappers.layer import LAYERS, EnvWrapper, ForAnyEnv, Layer, counts, inner_layers, layers
 
 LEVELS = 100  # a budget changes in hundredths of the training: a change takes as long as a few attacks
 
@@ -83,24 +79,30 @@ def scheduled_layers(env: Any, who: str) -> list[Layer]:
     return [*found, *inside]
 
 
-class VectorScheduleBudget(VectorWrapper):
-    """:class:`ScheduleBudget` for a :class:`gymnasium.vector.VectorEnv`, whose step is one of every row."""
+class BudgetScheduler:
+    """Mixin of the schedules of one environment and of a vector, whose step is one of every row."""
+
+    env: Any
+    rows: int
 
     @checked
-    def __init__(self, env: AnyVectorEnv, schedule: Number | Info, steps: Positive) -> None:
-        VectorWrapper.__init__(self, env)
+    def __init__(self, env: Any, schedule: Number | Info, steps: Positive) -> None:
+        shares = as_share_schedule(schedule)
+        recorded = shares.to_dict() if isinstance(shares, LinearSchedule) else shares
+        hint = ": an SB3 VecEnv takes adv_wrappers.training.sb3.callbacks.ScheduleBudgetCallback"
+        self._wrap_one(env, hint, schedule=recorded, steps=steps)  # type: ignore[attr-defined]
         self.steps, self.taken = steps, 0
-        self._shares = BudgetShares(schedule, scheduled_layers(env, "ScheduleBudget"))
+        self._shares = BudgetShares(shares, scheduled_layers(env, "ScheduleBudget"))
 
-    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
-        """One step of every row."""
-        found = self.env.step(actions)
-        self.taken += self.num_envs
+    def step(self, action: Any) -> Any:
+        """One step, after which the share is that of the steps taken."""
+        found = self.env.step(action)
+        self.taken += self.rows
         self._shares.set_at(self.taken / self.steps)
         return found
 
 
-class ScheduleBudget(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class ScheduleBudget(ForAnyEnv, BudgetScheduler, EnvWrapper):
     """All layers beneath use a share of their budgets that follows a schedule: a curriculum over eps.
 
     The share changes in hundredths of the training, within an episode too, and holds from the next observation (or
@@ -131,31 +133,5 @@ class ScheduleBudget(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordConstruct
     (Linf(eps=0.05, scale=None), 0.5)
     """
 
-    of_vector = VectorScheduleBudget
 
-    @checked
-    def __init__(self, env: AnyEnv, schedule: Number | Info, steps: Positive) -> None:
-        if not isinstance(env, gym.Env):
-            raise SpaceError(
-                f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}: an SB3 VecEnv takes "
-                "adv_wrappers.training.sb3.callbacks.ScheduleBudgetCallback"
-            )
-        shares = as_share_schedule(schedule)
-        recorded = shares.to_dict() if isinstance(shares, LinearSchedule) else shares
-        RecordConstructorArgs.__init__(self, schedule=recorded, steps=steps)
-        gym.Wrapper.__init__(self, env)
-        self.steps, self.taken = steps, 0
-        self._shares = BudgetShares(shares, scheduled_layers(env, "ScheduleBudget"))
-
-    @property
-    def spec(self) -> Any:  # type: ignore[override]
-        """Spec of the wrapped environment with this schedule added."""
-        self._cached_spec = None  # a layer's budget may have changed
-        return super().spec
-
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
-        """One step."""
-        found = self.env.step(action)
-        self.taken += 1
-        self._shares.set_at(self.taken / self.steps)
-        return found
+VectorScheduleBudget = ScheduleBudget.of_vector

@@ -171,9 +171,9 @@ def test_law_5_an_observation_outside_its_space(monkeypatch):
 def test_law_6_a_layer_that_draws_from_the_environment(monkeypatch):
     real = EnvLayer._receive
 
-    def receive(self, obs, info):
+    def receive(self, *answer):
         self.env.unwrapped.np_random.random()
-        return real(self, obs, info)
+        return real(self, *answer)
 
     monkeypatch.setattr(EnvLayer, "_receive", receive)
     fails(checks.check_dynamics, case("noise", "q"), "env")

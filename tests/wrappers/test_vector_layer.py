@@ -110,10 +110,10 @@ def test_masks_of_several_actions_are_respected():
 
 def test_the_mode_is_read_from_the_environment_itself():
     """``AtariVectorEnv`` writes its mode into metadata that all of them share."""
-    for kind in ("next", "same", "disabled"):
+    for kind, mode in (("next", "next step"), ("same", "same step"), ("disabled", "disabled")):
         venv = vector(kind, RIGS["q"], 2)
         venv.metadata = {**venv.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
-        assert adv.wrap(venv, "noise:eps=1").mode == venv.autoreset_mode
+        assert adv.wrap(venv, "noise:eps=1").engine.autoreset == mode
 
 
 # real ones
@@ -212,7 +212,7 @@ def test_the_spec_of_a_vector_is_json_with_an_autoreset_mode():
     env = gym.make_vec("adv_wrappers:adv/noise-v0", num_envs=2, env="CartPole-v1", eps=0.1, autoreset_mode=mode)
     spec = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
     again = gym.make_vec(spec, num_envs=2)
-    assert again.mode == env.mode == mode
+    assert again.engine.autoreset == env.engine.autoreset == "same step"
     assert (again.reset(seed=3)[0] == env.reset(seed=3)[0]).all()
 
 
