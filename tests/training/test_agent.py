@@ -391,7 +391,9 @@ def test_a_live_victim_follows_a_moving_normaliser():
 
 
 def test_an_agent_learns_against_an_adversary_of_a_folder(tmp_path):
-    Learned(Director(nn.Sequential(nn.Linear(4, 4)), False), adv.SARL()).save(tmp_path / "adversary", adv.Linf(0.1))
+    Learned(Director(nn.Sequential(nn.Linear(4, 4)), False, clip=True), adv.SARL()).save(
+        tmp_path / "adversary", adv.Linf(0.1)
+    )
     found = train_agent(
         "CartPole-v1",
         f"learned:card={tmp_path / 'adversary'}",
