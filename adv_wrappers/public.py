@@ -135,7 +135,6 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.evaluation.statistics.aggregates": ("Aggregates",),
     "adv_wrappers.evaluation.searches.beam": ("beam_search",),
     "adv_wrappers.evaluation.statistics.curves": ("Curves", "curves_of"),
-    "adv_wrappers.evaluation.policy_bandit": ("Exp3IX", "non_dominated", "select_online"),
     "adv_wrappers.evaluation.searches.fewest_perturbations": ("fewest_perturbations", "resilience_profile"),
     "adv_wrappers.rendering.attack_view": ("AttackView",),
     "adv_wrappers.training.resilience.result": ("Resilience", "Robustness"),

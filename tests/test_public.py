@@ -69,7 +69,6 @@ ELSEWHERE = {
     "adv_wrappers.training.models.critic": {"scan_critics"},
     "adv_wrappers.training.resilience.result": {"Resilience", "Robustness"},
     "adv_wrappers.training.agent": {"Hardened"},
-    "adv_wrappers.evaluation.policy_bandit": {"Exp3IX", "non_dominated", "select_online"},
     "adv_wrappers.evaluation.searches.fewest_perturbations": {"fewest_perturbations", "resilience_profile"},
     "adv_wrappers.wrappers.adversary_rewards": {"PerturbationCost"},
     "adv_wrappers.environments.dmc": {"dmc"},
