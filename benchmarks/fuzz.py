@@ -3,10 +3,10 @@
     python benchmarks/fuzz.py                                # 50 000 inputs
     python benchmarks/fuzz.py --only plans --inputs 2000 --seed 7
 
-Good input of every kind is changed at random by hypothesis: plans (dictionaries, JSON and TOML files), cards (their
-``card.json`` and their weights), zips of Stable-Baselines3 and sb3-contrib with the statistics beside them, texts and
-dictionaries of threats, and words of the command line. Nothing is replaced by a mock: what is accepted is loaded,
-wrapped and played for a few steps.
+Good input of every kind is changed at random: plans (dictionaries, JSON and TOML files), cards (their ``card.json`` and
+their weights), zips of Stable-Baselines3 and sb3-contrib with the statistics beside them, texts and dictionaries of
+threats, and words of the command line. Nothing is replaced by a mock: what is accepted is loaded, wrapped and played
+for a few steps.
 
 An input may work, or raise an :class:`AdvWrappersError` with a sentence; a command may also end with a usage error of
 click. Everything else is a finding: another exception, a message of a few letters, a process that dies, 4 GiB of
@@ -28,12 +28,9 @@ import io
 import json
 import math
 import multiprocessing
-import multiprocessing.connection
 import os
 import pickle
-import random
 import resource
-import shutil
 import signal
 import sys
 import tempfile
@@ -41,21 +38,18 @@ import time
 import traceback
 import warnings
 import zipfile
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
-import click
 import gymnasium as gym
 import numpy as np
 import torch
 from click.testing import CliRunner
 from gymnasium import spaces
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
 from safetensors.torch import load, save
 
 import adv_wrappers as adv
@@ -68,16 +62,15 @@ from adv_wrappers.threats.presets import parse_threat, parse_when
 from adv_wrappers.threats.text import text_of
 from adv_wrappers.utils.parsing import split_stack
 
-Draw = Callable[[st.SearchStrategy[Any]], Any]
-INPUTS, CHUNK = 50_000, 1000  # of a process
-SECONDS, CLOCK, MEMORY = 5, 60, 4 << 30
-LEAST = 15  # letters of a message that says something
-
 
 def listed(text: str) -> list[str]:
     """The words of a text."""
     return text.split()
 
+
+INPUTS = 50_000
+SECONDS, CLOCK, MEMORY = 5, 60, 4 << 30
+LEAST = 15  # letters of a message that says something
 
 NUMBERS = [
     *(0, 1, -1, 2, 3, 0.5, 1.5, -0.0, 10**9, 2**31, 2**63, 10**30, 10**308, 10**400, -(10**400), 1e-320, 1e38, 1e308),
@@ -96,34 +89,42 @@ WORDS = [
     *("", " ", " + ", "\0", "\n", "\u00e9", "\ud800", "9" * 400),
 ]
 # without surrogates, as files are UTF-8, and slashes, as a text may become a path
-LETTERS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\\"), max_size=6)
-PLAIN = st.none() | st.booleans() | st.sampled_from(NUMBERS) | st.sampled_from(WORDS) | LETTERS | st.integers()
-RNG = st.randoms(use_true_random=True)  # from hypothesis's seed; its own draws are far from uniform
-JUNK = st.recursive(
-    PLAIN,
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["type", "eps", "a", "b", "id", "kwargs"]) | LETTERS, inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-ODD = st.sampled_from(
-    [
-        *(np.zeros(2), np.array(["observation"]), np.float32(0.5), np.int64(3), torch.zeros(2)),
-        *(b"x", {1, 2}, (1, (2,)), 1j, {3: 4}, range(3), Ellipsis, object, [[[]]]),
-    ]
-).map(copy.deepcopy)
+LETTERS = "abcXYZ0189 _-+.,;:=()[]{}<>|&~*'\"#%$@!?\t\n\0\x7f\u00e9\u202e\u4e2d\uffff\U0001f600"
+ODD = [
+    *(np.zeros(2), np.array(["observation"]), np.float32(0.5), np.int64(3), torch.zeros(2)),
+    *(b"x", {1, 2}, (1, (2,)), 1j, {3: 4}, range(3), Ellipsis, object, [[[]]]),
+]
 FIELDS = {
     name: [one.name for one in fields(kind) if one.init] for name, kind in Value.kinds.items() if is_dataclass(kind)
 }
 
 
-# changes
+def letters(rng: Random) -> str:
+    """Up to six letters of any kind."""
+    return "".join(rng.choices(LETTERS, k=rng.randrange(7)))
 
 
-def changed(draw: Draw, data: Any, values: st.SearchStrategy[Any] = JUNK) -> Any:
+def plain(rng: Random) -> Any:
+    """A number, a word, letters, or what JSON has besides."""
+    kinds = (None, True, False, rng.choice(NUMBERS), rng.choice(WORDS), letters(rng), rng.randrange(-(10**6), 10**6))
+    return rng.choice(kinds)
+
+
+def junk(rng: Random, odd: bool = False, depth: int = 2) -> Any:
+    """A plain value, or a list or a dictionary of such; with ``odd`` also what JSON cannot hold."""
+    how = rng.random()
+    if odd and how < 0.3:
+        return copy.deepcopy(rng.choice(ODD))
+    if not depth or how < 0.7:
+        return plain(rng)
+    parts = [junk(rng, False, depth - 1) for _ in range(rng.randrange(4))]
+    names = (rng.choice(("type", "eps", "a", "b", "id", "kwargs", letters(rng))) for _ in parts)
+    return parts if how < 0.85 else dict(zip(names, parts, strict=True))
+
+
+def changed(rng: Random, data: Any, odd: bool = False) -> Any:
     """A tree of lists and dictionaries with one to three parts replaced, taken out, doubled or added."""
-    tree, rng = {"": copy.deepcopy(data)}, draw(RNG)
+    tree = {"": copy.deepcopy(data)}
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         whole, *parts = _places(tree)
         parts = [part for part in parts if part[1] != "type"] if rng.random() < 0.9 else parts
@@ -133,16 +134,16 @@ def changed(draw: Draw, data: Any, values: st.SearchStrategy[Any] = JUNK) -> Any
             del node[key]
         elif how == "add" and isinstance(node[key], dict):
             known = FIELDS.get(str(node[key].get("type")), [])
-            name = rng.choice(known) if known and rng.random() < 0.8 else draw(st.sampled_from(WORDS) | LETTERS)
-            node[key][name] = draw(PLAIN if rng.random() < 0.5 else values)
+            name = rng.choice(known) if known and rng.random() < 0.8 else rng.choice((*WORDS, letters(rng)))
+            node[key][name] = plain(rng) if rng.random() < 0.5 else junk(rng, odd)
         elif how == "add" and isinstance(node[key], list):
-            node[key].insert(rng.randrange(4), draw(values))
+            node[key].insert(rng.randrange(4), junk(rng, odd))
         elif how == "double":
             node[key] = [node[key], copy.deepcopy(node[key])]
+        elif how == "alike" and isinstance(node[key], (int, float, str)):
+            node[key] = rng.choice(WORDS if isinstance(node[key], str) else NUMBERS)
         else:
-            numbers, texts = st.sampled_from(NUMBERS), st.sampled_from(WORDS) | LETTERS
-            alike = {int: numbers, float: numbers, str: texts}.get(type(node[key])) if how == "alike" else None
-            node[key] = draw(alike or values)
+            node[key] = junk(rng, odd)
     return tree[""]
 
 
@@ -153,33 +154,41 @@ def _places(node: Any) -> Iterator[tuple[Any, Any]]:
             yield from _places(node[key])
 
 
-BYTE_CHANGES = st.lists(
-    st.tuples(st.sampled_from(["set", "cut", "repeat", "end"]), st.floats(0, 1), st.integers(0, 255)), max_size=4
-)
-
-
-def with_bytes_changed(data: bytes, changes: list[tuple[str, float, int]]) -> bytes:
+def with_bytes_changed(rng: Random, data: bytes) -> bytes:
     """The same bytes with some changed, taken out, doubled, or all behind one place missing."""
     out = bytearray(data)
-    for how, where, value in changes:
-        at = min(int(where * len(out)), max(len(out) - 1, 0))
+    for _ in range(rng.randrange(5)):
+        at, value = rng.randrange(len(out) or 1), rng.randrange(256)
+        how = rng.choice(("set", "cut", "repeat", "end"))
         if how == "set" and out:
             out[at] = value
-        elif how == "cut":
-            del out[at : at + value]
         elif how == "repeat":
             out[at:at] = out[at : at + value]
-        elif how == "end":
-            del out[at:]
+        else:
+            del out[at : at + value if how == "cut" else None]
     return bytes(out)
 
 
-def json_bytes(draw: Draw, data: Any) -> bytes:
+def json_bytes(rng: Random, data: Any) -> bytes:
     """A changed tree as JSON, at times with changed bytes; NaN and Infinity are written, as Python does."""
-    with contextlib.suppress(ValueError):
-        sys.set_int_max_str_digits(0)
+    sys.set_int_max_str_digits(0)
     text = json.dumps(data).encode("utf-8", "surrogatepass")
-    return with_bytes_changed(text, draw(BYTE_CHANGES)) if draw(RNG).random() < 0.2 else text
+    return with_bytes_changed(rng, text) if rng.random() < 0.2 else text
+
+
+def with_tensors_changed(rng: Random, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors of which some have another shape, type, name or value, or are missing."""
+    out = dict(tensors)
+    for _ in range(rng.randrange(4)):
+        name = rng.choice(sorted(out) or [""])
+        found = out.pop(name, torch.zeros(1))
+        shape = rng.choice([(), (0,), (1,), (3, 4), (64, 4), (2, 64, 1), (7,), (64,)])
+        dtype = rng.choice([torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
+        number = rng.choice([0.0, 1e38, -1e30, math.nan, math.inf, 1e-40])
+        made = {name: torch.zeros(shape)}, {name: found.to(dtype)}, {}, {f"{name}x": found}
+        more = {name: torch.full(found.shape, number)}, {name: found, "extra.weight": torch.zeros(shape)}
+        out |= rng.choice((*made, *more))
+    return out
 
 
 # inputs: each kind draws one, and tries it
@@ -194,7 +203,7 @@ class Kind:
     def prepare(self, folder: Path) -> None:
         """Make what inputs are changed from, once, in a folder that stays."""
 
-    def draw(self, draw: Draw) -> Any:
+    def draw(self, rng: Random) -> Any:
         """An input that its ``repr`` shows."""
         raise NotImplementedError
 
@@ -246,16 +255,15 @@ class Plans(Kind):
         },
     )
 
-    def draw(self, draw: Draw) -> Any:
-        rng = draw(RNG)
+    def draw(self, rng: Random) -> Any:
         form = rng.choice(("dictionary", "json", "toml"))
-        data = changed(draw, rng.choice(self.bases), JUNK | ODD if form == "dictionary" else JUNK)
+        data = changed(rng, rng.choice(self.bases), form == "dictionary")
         if form == "dictionary":
             return form, data
         if form == "json":
-            return form, json_bytes(draw, data)
+            return form, json_bytes(rng, data)
         text = _toml(data).encode("utf-8", "replace")
-        return form, with_bytes_changed(text, draw(BYTE_CHANGES)) if rng.random() < 0.2 else text
+        return form, with_bytes_changed(rng, text) if rng.random() < 0.2 else text
 
     def attempt(self, given: Any) -> None:
         form, data = given
@@ -286,40 +294,6 @@ def _toml_value(value: Any) -> str:
     return words.get(json.dumps(value), json.dumps(value))
 
 
-TENSOR_CHANGES = st.lists(
-    st.tuples(
-        st.sampled_from(["shape", "dtype", "drop", "rename", "fill", "extra"]),
-        st.integers(0, 20),
-        st.sampled_from([0.0, 1e38, -1e30, math.nan, math.inf, 1e-40]),
-        st.sampled_from(["float64", "float16", "bfloat16", "int64", "int8", "bool", "complex64"]),
-        st.sampled_from([(), (0,), (1,), (3, 4), (64, 4), (2, 64, 1), (7,), (64,)]),
-    ),
-    max_size=3,
-)
-
-
-def with_tensors_changed(tensors: dict[str, torch.Tensor], changes: list[tuple[Any, ...]]) -> dict[str, torch.Tensor]:
-    """Tensors of which some have another shape, type, name or value, or are missing."""
-    out = dict(tensors)
-    for how, which, value, dtype, shape in changes:
-        if not out:
-            break
-        name = sorted(out)[which % len(out)]
-        if how == "shape":
-            out[name] = torch.zeros(shape)
-        elif how == "dtype":
-            out[name] = out[name].to(getattr(torch, dtype))
-        elif how == "drop":
-            del out[name]
-        elif how == "rename":
-            out[name + "x"] = out.pop(name)
-        elif how == "extra":
-            out["extra.weight"] = torch.zeros(shape)
-        else:
-            out[name] = torch.full(out[name].shape, value)
-    return out
-
-
 def act(victim: adv.Victim) -> None:
     """Two observations through a victim, and a step under an attack."""
     space = victim.observation_space
@@ -345,20 +319,19 @@ class Cards(Kind):
         self.cards = {name: json.loads((zoo / name / "card.json").read_text()) for name in self.bases}
         self.weights = {name: (zoo / name / "weights.safetensors").read_bytes() for name in self.bases}
 
-    def draw(self, draw: Draw) -> Any:
-        rng = draw(RNG)
+    def draw(self, rng: Random) -> Any:
         name, what = rng.choice(self.bases), rng.choice(("card", "card", "tensors", "bytes", "both"))
-        card = json_bytes(draw, changed(draw, self.cards[name])) if what in ("card", "both") else None
-        tensors = draw(TENSOR_CHANGES) if what in ("tensors", "both") else []
-        return name, card, tensors, draw(BYTE_CHANGES) if what == "bytes" else []
+        data = self.cards[name]
+        text = json_bytes(rng, changed(rng, data)) if what in ("card", "both") else json.dumps(data).encode()
+        return name, what, text, rng.getrandbits(32)
 
     def attempt(self, given: Any) -> None:
-        name, card, tensors, changes = given
-        weights = self.weights[name]
-        if tensors:
-            weights = save(with_tensors_changed(load(weights), tensors))
-        Path("card.json").write_bytes(json.dumps(self.cards[name]).encode() if card is None else card)
-        Path("weights.safetensors").write_bytes(with_bytes_changed(weights, changes))
+        name, what, text, seed = given
+        weights, rng = self.weights[name], Random(seed)
+        if what in ("tensors", "both"):
+            weights = save(with_tensors_changed(rng, load(weights)))
+        Path("card.json").write_bytes(text)
+        Path("weights.safetensors").write_bytes(with_bytes_changed(rng, weights) if what == "bytes" else weights)
         act(adv.load_victim("card:."))
 
 
@@ -368,8 +341,8 @@ class Zips(Kind):
     name, share = "zips", 0.1
 
     def prepare(self, folder: Path) -> None:
-        from sb3_contrib import ARS, TQC, CrossQ
-        from stable_baselines3 import DQN, PPO, SAC, TD3
+        from sb3_contrib import ARS
+        from stable_baselines3 import DQN, PPO, SAC
         from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
         def pendulum() -> VecNormalize:
@@ -382,9 +355,6 @@ class Zips(Kind):
             "ppo": PPO("MlpPolicy", pendulum(), **small(n_steps=8, batch_size=8)),
             "dqn": DQN("MlpPolicy", "CartPole-v1", **small(buffer_size=1)),
             "sac": SAC("MlpPolicy", "Pendulum-v1", **small(buffer_size=1)),
-            "td3": TD3("MlpPolicy", "Pendulum-v1", **small(buffer_size=1)),
-            "tqc": TQC("MlpPolicy", "Pendulum-v1", **small(buffer_size=1)),
-            "crossq": CrossQ("MlpPolicy", "Pendulum-v1", **small(buffer_size=1)),
             "ars": ARS("MlpPolicy", "Pendulum-v1", **small()),
         }
         self.members: dict[str, dict[str, bytes]] = {}
@@ -396,36 +366,29 @@ class Zips(Kind):
         made["ppo"].get_env().save(str(folder / "statistics.pkl"))
         self.statistics = (folder / "statistics.pkl").read_bytes()
 
-    def draw(self, draw: Draw) -> Any:
-        rng = draw(RNG)
-        name = rng.choice(sorted(self.members))
-        what = rng.choice(("data", "data", "tensors", "member", "zip", "statistics"))
-        data = json_bytes(draw, changed(draw, self.data[name])) if what == "data" else None
-        tensors = draw(TENSOR_CHANGES) if what == "tensors" else []
-        member = rng.choice(sorted(self.members[name])) if what == "member" else None
-        return name, data, tensors, member, what, draw(BYTE_CHANGES) if what in ("member", "zip", "statistics") else []
+    def draw(self, rng: Random) -> Any:
+        name, what = rng.choice(sorted(self.members)), rng.choice(("data", "data", "tensors", "member", "zip", "stats"))
+        text = json_bytes(rng, changed(rng, self.data[name])) if what == "data" else None
+        return name, what, rng.choice(sorted(self.members[name])), text, rng.getrandbits(32)
 
     def attempt(self, given: Any) -> None:
-        name, data, tensors, member, what, changes = given
-        members = dict(self.members[name])
-        if data is not None:
-            members["data"] = data
-        if tensors:
-            stored = torch.load(io.BytesIO(members["policy.pth"]), weights_only=True)
-            buffer = io.BytesIO()
-            torch.save(with_tensors_changed(stored, tensors), buffer)
-            members["policy.pth"] = buffer.getvalue()
-        if member is not None:
-            members[member] = with_bytes_changed(members[member], changes)
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as archive:
+        name, what, member, text, seed = given
+        members, rng = dict(self.members[name]), Random(seed)
+        if what == "data":
+            members["data"] = text
+        elif what == "tensors":
+            stored, written = torch.load(io.BytesIO(members["policy.pth"]), weights_only=True), io.BytesIO()
+            torch.save(with_tensors_changed(rng, stored), written)
+            members["policy.pth"] = written.getvalue()
+        elif what == "member":
+            members[member] = with_bytes_changed(rng, members[member])
+        with zipfile.ZipFile("model.zip", "w") as archive:
             for one, content in members.items():
                 archive.writestr(one, content)
-        content = buffer.getvalue()
-        Path("model.zip").write_bytes(with_bytes_changed(content, changes) if what == "zip" else content)
-        Path("statistics.pkl").write_bytes(
-            with_bytes_changed(self.statistics, changes) if what == "statistics" else self.statistics
-        )
+        if what == "zip":
+            Path("model.zip").write_bytes(with_bytes_changed(rng, Path("model.zip").read_bytes()))
+        found = with_bytes_changed(rng, self.statistics) if what == "stats" else self.statistics
+        Path("statistics.pkl").write_bytes(found)
         with nothing_unpickled():
             act(adv.load_victim("sb3:model.zip", stats="statistics.pkl" if name == "ppo" else None))
 
@@ -506,37 +469,24 @@ TEXT_VALUES = [
 ]
 
 
-def usual_values() -> dict[str, list[str]]:
-    """By argument of presets, its defaults in all of them, as texts."""
-    found = {"eps": ["1", "2"], "norm": ["linf", "l2"], "scale": ["1", "2"], "newest": ["false"], "p": ["0.5"]}
-    found |= {"at": ["none"], "when": ["every(2)", "bernoulli(0.5)"]}
-    for preset in adv.presets.values():
-        for one in fields(preset.kind):
-            value = preset.arguments.get(one.name, one.default)
-            if one.init and (value is None or isinstance(value, (bool, int, float, str))):
-                found.setdefault(one.name, []).append(str(value).lower())
-    return found
-
-
 class Texts(Kind):
     """Texts of threats and timings: read, written again, and played for two steps."""
 
     name, share = "texts", 0.2
 
     def prepare(self, folder: Path) -> None:
-        self.scenes, self.usual = scenes(), usual_values()
+        self.scenes = scenes()
 
-    def draw(self, draw: Draw) -> Any:
-        rng = draw(RNG)
+    def draw(self, rng: Random) -> Any:
         if rng.random() < 0.2:
-            return "q", "".join(draw(st.lists(st.sampled_from(WORDS) | LETTERS, max_size=12)))
+            return "q", "".join(rng.choice((*WORDS, letters(rng))) for _ in range(rng.randrange(12)))
         made = []
         for _ in range(rng.choice((1, 1, 1, 2))):
             name = rng.choice(sorted(adv.presets))
-            first, *others = rng.sample(arguments_of(name), rng.choice((1, 2, 3)))
-            values = {"eps": "1"} | {key: rng.choice(self.usual.get(key, TEXT_VALUES)) for key in others}
-            values[first] = rng.choice(TEXT_VALUES if rng.random() < 0.6 else self.usual.get(first, TEXT_VALUES))
-            made.append(f"{name}:{','.join(f'{key}={value}' for key, value in values.items())}")
+            given = {"eps": "1"} | {
+                one: rng.choice(TEXT_VALUES) for one in rng.sample(arguments_of(name), rng.randrange(3))
+            }
+            made.append(f"{name}:{','.join(f'{key}={value}' for key, value in given.items())}")
         native = issubclass(adv.presets[name].kind, NativePerturbation)
         return "image" if native else rng.choice(("q", "q", "mean")), " + ".join(made)
 
@@ -570,9 +520,9 @@ class Dictionaries(Kind):
                 made += [("q", adv.threat(name, **budget).against(victim))]
         self.bases = [(scene, json.loads(json.dumps(threat.to_dict()))) for scene, threat in made]
 
-    def draw(self, draw: Draw) -> Any:
-        scene, data = draw(RNG).choice(self.bases)
-        return scene, changed(draw, data, JUNK | ODD)
+    def draw(self, rng: Random) -> Any:
+        scene, data = rng.choice(self.bases)
+        return scene, changed(rng, data, True)
 
     def attempt(self, given: Any) -> None:
         scene, data = given
@@ -633,9 +583,8 @@ COMMAND_VALUES = [
     ),
     *("", " ", "pgd:eps=0.1 + ", "9" * 30, "9" * 400, "x" * 300, "\udcff", "\u00e9", "\U0001f600"),
 ]
-COMMAND_NUMBERS = ["0", "1", "2", "-1", "0.5", "nan", "inf", "1e308", "1e-320", "9" * 30, "9" * 400, "x", ""]
 SINGLE = ("--workers", "--env-workers", "--actors", "--ray")  # whose good values begin processes
-NEVER = {"--trust", "--ray", "--dry-run"}
+NEVER = {"--trust", "--dry-run", *SINGLE}
 PROCESSES = ["", "0", "1", "-1", "x", "9" * 30, "1.5"]
 
 
@@ -649,47 +598,33 @@ class Commands(Kind):
         self.plan["episodes"] = 1
         for name, original in (("Short-v0", "CartPole-v1"), ("ShortHopper-v0", "Hopper-v5")):
             gym.register(name, gym.spec(original).entry_point, max_episode_steps=3)  # short whatever is left out
-        self.texts = Texts()
-        self.texts.prepare(folder)
-        self.options: dict[str, list[str]] = {}
-        self.numeric: set[str] = set()
-        for name, command in adv_wrappers_command.commands.items():
-            found = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
-            self.options[name] = sorted({word for each in found for word in each.opts if word.startswith("--")} - NEVER)
-            numbers = (click.types.IntParamType, click.types.FloatParamType)
-            self.numeric |= {word for each in found if isinstance(each.type, numbers) for word in each.opts}
+        self.options = {
+            name: sorted({word for one in command.params for word in one.opts if word.startswith("--")} - NEVER)
+            for name, command in adv_wrappers_command.commands.items()
+        }
 
-    def draw(self, draw: Draw) -> Any:
-        rng = draw(RNG)
+    def draw(self, rng: Random) -> Any:
         words = rng.choice(COMMANDS).split()
         bounds = [words[i : i + 2] for i, word in enumerate(words) if word in ("--steps", "--queries")]
         for _ in range(rng.choice((1, 1, 2, 3))):
-            at = rng.randrange(len(words)) if len(words) == 1 or rng.random() < 0.03 else rng.randrange(1, len(words))
-            how = rng.choice(("set", "set", "set", "cut", "double", "option"))
-            known = self.options.get(words[0], [])
-            if how == "option" and known:
-                option = rng.choice(known)
-                words += [option, self._value(option, draw, rng)]
+            at, how = rng.randrange(len(words)), rng.choice(("set", "set", "set", "cut", "double", "option"))
+            if how == "option" and (known := self.options.get(words[0])):
+                words += [rng.choice(known), self._value("", rng)]
             elif how == "double":
                 words.insert(at, words[at])
-            elif how == "cut":
+            elif how == "cut" and len(words) > 1:
                 del words[at]
-            elif not words[at].startswith("--") or rng.random() < 0.1:
-                words[at] = self._value(words[at - 1], draw, rng)
-            words = words or ["--help"]
-        for option, count in bounds:  # without it a training has its usual length, which is minutes and no hang
-            words += [] if option in words else [option, count]
-        return words
+            elif at and (not words[at].startswith("--") or rng.random() < 0.1):
+                words[at] = self._value(words[at - 1], rng)
+        # without it a training has its usual length, which is minutes and no hang
+        return words + [word for bound in bounds if bound[0] not in words for word in bound]
 
-    def _value(self, option: str, draw: Draw, rng: random.Random) -> Any:
-        """What is put behind an option: mostly of the kind that it takes."""
+    def _value(self, option: str, rng: Random) -> str:
         if option in SINGLE:
             return rng.choice(PROCESSES)
-        if option in self.numeric and rng.random() < 0.8:
-            return rng.choice(COMMAND_NUMBERS)
-        if option == "--threat" and rng.random() < 0.8:
-            return self.texts.draw(draw)[1].replace("\0", "")
-        return draw(st.sampled_from(COMMAND_VALUES) | LETTERS.map(lambda text: text.replace("\0", "")))
+        return rng.choice(
+            (*COMMAND_VALUES, *("0", "1", "2", "-1", "0.5", "nan", "1e308"), letters(rng).replace("\0", ""))
+        )
 
     def attempt(self, given: Any) -> None:
         Path("plan.json").write_text(json.dumps(self.plan))
@@ -717,189 +652,103 @@ class TooLong(BaseException):
 
 
 @dataclass(frozen=True)
-class Finding:
-    """An input that was neither accepted nor refused.
+class Outcome:
+    """What an input came to.
 
     Attributes:
         kind: its kind.
         given: its ``repr``.
-        cause: what findings are counted together by.
+        cause: what findings are counted together by; "accepted" and "refused" are none.
         reason: what happened, with the last frames.
     """
 
     kind: str
     given: str
     cause: str
-    reason: str
+    reason: str = ""
 
-
-@dataclass
-class Tally:
-    """What the inputs of one process came to."""
-
-    accepted: int = 0
-    refused: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    @property
+    def is_finding(self) -> bool:
+        """Whether it was neither accepted nor refused."""
+        return self.cause not in ("accepted", "refused")
 
 
 def _late(signum: int, frame: object) -> None:
     raise TooLong(f"more than {SECONDS if signum == signal.SIGPROF else CLOCK} s")
 
 
-def try_one(kind: Kind, given: Any) -> tuple[str, str] | None:
-    """None for an input that is accepted, else the cause and the reason.
-
-    Raises:
-        AdvWrappersError: for an input that is refused with a sentence.
-    """
+def cause_of(kind: Kind, given: Any) -> tuple[str, str]:
+    """The cause and the reason of what an input came to, in a process of its own."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        most = int(statm.read_text().split()[0]) * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    signal.signal(signal.SIGPROF, _late)
+    signal.signal(signal.SIGALRM, _late)
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     signal.setitimer(signal.ITIMER_REAL, CLOCK)
     faulthandler.dump_traceback_later(2 * CLOCK, exit=True)  # for code that returns to no signal
+    warnings.simplefilter("always")
+    warnings.showwarning = lambda *_, **__: None  # commands print theirs all the same
     try:
-        kind.attempt(given)
-        return None
+        with tempfile.TemporaryDirectory() as home, contextlib.chdir(home):
+            kind.attempt(given)
+        return "accepted", ""
     except adv.AdvWrappersError as error:
-        if len(str(error)) < LEAST:
-            return "a message that says nothing", repr(error)
-        raise
+        return ("refused" if len(str(error)) >= LEAST else "a message that says nothing"), repr(error)
     except BaseException as error:  # whatever comes is a finding
         frames = traceback.extract_tb(error.__traceback__)
         own = [one for one in frames if "adv_wrappers" in one.filename and "benchmarks" not in one.filename] or frames
         place, name = own[-1].filename.rpartition("adv_wrappers/")[2], type(error).__name__
         cause = f"{name} in {place}" if isinstance(error, TooLong) else f"{name} at {place}:{own[-1].lineno}"
         return cause, f"{name}: {error!s:.300}\n{''.join(traceback.format_list(frames[-4:]))}"
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        faulthandler.cancel_dump_traceback_later()
 
 
-def try_many(kind: Kind, count: int, number: int, current: Path) -> Tally:
-    """Inputs of one kind that follow from a number; ``current`` always holds the one that is being tried."""
-    tally, home = Tally(), current.parent / f"{current.name}-home"
-
-    @seed(number)
-    @settings(
-        max_examples=count,
-        phases=[Phase.generate],
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.composite(lambda draw: kind.draw(draw))())
-    def one(given: Any) -> None:
-        if tally.accepted + tally.refused + len(tally.findings) >= count:
-            return
-        shown = repr(given)
-        current.write_text(shown, "utf-8", "backslashreplace")
-        shutil.rmtree(home, ignore_errors=True)
-        home.mkdir()
-        os.chdir(home)
-        state = random.getstate(), np.random.get_state(), torch.get_rng_state()
-        try:
-            found = try_one(kind, given)
-        except adv.AdvWrappersError:
-            tally.refused += 1
-            return
-        finally:
-            random.setstate(state[0]), np.random.set_state(state[1]), torch.set_rng_state(state[2])
-        if found is None:
-            tally.accepted += 1
-        else:
-            tally.findings.append(Finding(kind.name, shown, *found))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = lambda *_, **__: None  # commands print theirs all the same
-        one()
-    return tally
+def try_one(kind: Kind, number: str) -> Outcome:
+    """Draw the input of a number, and try it in a forked process."""
+    given = kind.draw(Random(number))
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, json.dumps(cause_of(kind, given)).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as pipe:
+        said = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    died = f"the process ended with status {status}", ""
+    return Outcome(kind.name, repr(given), *(json.loads(said) if said else died))
 
 
-def _in_child(kind: Kind, count: int, number: int, current: Path, pipe: Any) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
-    if pages:
-        most = pages * resource.getpagesize() + MEMORY
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    signal.signal(signal.SIGPROF, _late)
-    signal.signal(signal.SIGALRM, _late)
-    tally = try_many(kind, count, number, current)
-    pipe.send(tally)
-    pipe.close()
+KINDS_IN_USE: dict[str, Kind] = {}  # which forked workers inherit
 
 
-@dataclass
-class _Running:
-    kind: Kind
-    count: int
-    number: int
-    current: Path
-    process: Any
-    pipe: Any
+def _try_numbered(name: str, number: str) -> Outcome:
+    return try_one(KINDS_IN_USE[name], number)
 
 
-@settings(max_examples=1, database=None, deadline=None)
-@given(st.integers())
-def _draw_once(number: int) -> None:
-    """Hypothesis reads the constants of all modules at its first draw: here, so that no child has to."""
-
-
-def run(kinds: list[Kind], inputs: int, number: int, workers: int) -> dict[str, Tally]:
+def run(kinds: list[Kind], inputs: int, seed: int, workers: int) -> list[Outcome]:
     """Try so many inputs, shared between the kinds, in several processes at a time."""
-    context, totals = multiprocessing.get_context("fork"), {kind.name: Tally() for kind in kinds}
     whole = sum(kind.share for kind in kinds)
-    waiting: list[tuple[Kind, int, int]] = []
-    for kind in kinds:
-        left, part = max(round(inputs * kind.share / whole), 1), 0
-        while left > 0:
-            own = np.random.SeedSequence([number, zlib.crc32(kind.name.encode()), part]).generate_state(1)
-            waiting.append((kind, min(left, CHUNK), int(own[0])))
-            left, part = left - CHUNK, part + 1
-    running: list[_Running] = []
-    _draw_once()
+    counts = {kind.name: max(round(inputs * kind.share / whole), 1) for kind in kinds}
+    numbers = [(name, f"{name} {seed} {i}") for name, count in counts.items() for i in range(count)]
     with tempfile.TemporaryDirectory(prefix="adv-wrappers-fuzz-") as folder:
         for kind in kinds:
-            (Path(folder) / kind.name).mkdir()
-            kind.prepare(Path(folder) / kind.name)
-        while waiting or running:
-            while waiting and len(running) < workers:
-                kind, count, own = waiting.pop(0)
-                ours, theirs = context.Pipe(False)
-                current = Path(folder) / f"{kind.name}-{own}"
-                process = context.Process(target=_in_child, args=(kind, count, own, current, theirs))
-                process.start()
-                theirs.close()
-                running.append(_Running(kind, count, own, current, process, ours))
-            multiprocessing.connection.wait([one.pipe for one in running], timeout=1)
-            for one in [one for one in running if one.pipe.poll() or not one.process.is_alive()]:
-                total = totals[one.kind.name]
-                try:
-                    tally = one.pipe.recv()
-                except EOFError:  # it died of its input: half as many others are tried in its place
-                    one.process.join()
-                    given = one.current.read_text("utf-8") if one.current.exists() else "nothing yet"
-                    reason = f"the process ended with status {one.process.exitcode}"
-                    tally = Tally(findings=[Finding(one.kind.name, given, f"{reason} ({one.kind.name})", reason)])
-                    if one.count > 1:
-                        waiting.append((one.kind, one.count // 2, one.number + 1))
-                one.process.join()
-                running.remove(one)
-                total.accepted, total.refused = total.accepted + tally.accepted, total.refused + tally.refused
-                for finding in tally.findings:
-                    if finding.cause not in {known.cause for known in total.findings}:
-                        print(f"{finding.kind}: {finding.cause}: {finding.given:.300}", flush=True)
-                total.findings += tally.findings
-                counts = f"{total.accepted} accepted, {total.refused} refused, {len(total.findings)} findings"
-                print(f"{one.kind.name}: {counts}", flush=True)
-    return totals
+            kind.prepare(Path(folder))
+            KINDS_IN_USE[kind.name] = kind
+        with multiprocessing.get_context("fork").Pool(workers) as pool:
+            return pool.starmap(_try_numbered, numbers, chunksize=20)
 
 
-def show(totals: dict[str, Tally]) -> int:
-    """Print the shortest finding of every cause; the number of causes."""
-    findings = [one for tally in totals.values() for one in tally.findings]
-    causes = Counter((one.kind, one.cause) for one in findings)
+def show(outcomes: list[Outcome]) -> int:
+    """Print what every kind came to, and the shortest finding of every cause; the number of causes."""
+    for name in dict.fromkeys(one.kind for one in outcomes):
+        counts = Counter("findings" if one.is_finding else one.cause for one in outcomes if one.kind == name)
+        print(f"{name}: {counts['accepted']} accepted, {counts['refused']} refused, {counts['findings']} findings")
+    causes = Counter((one.kind, one.cause) for one in outcomes if one.is_finding)
     for (kind, cause), count in causes.most_common():
-        alike = [each for each in findings if (each.kind, each.cause) == (kind, cause)]
+        alike = [each for each in outcomes if (each.kind, each.cause) == (kind, cause)]
         one = min(alike, key=lambda each: len(each.given))
         print(f"\n{kind}: {cause} ({count} inputs)\n  input: {one.given:.1500}\n  reason: {one.reason}")
     return len(causes)
@@ -916,11 +765,10 @@ def main() -> None:
     torch.set_num_threads(1)
     started = time.perf_counter()
     kinds = [kind() for kind in KINDS if options.only is None or kind.name in options.only]
-    totals = run(kinds, options.inputs, options.seed, options.workers)
-    causes = show(totals)
-    tried = sum(tally.accepted + tally.refused + len(tally.findings) for tally in totals.values())
+    outcomes = run(kinds, options.inputs, options.seed, options.workers)
+    causes = show(outcomes)
     took = f"{time.perf_counter() - started:.0f} s"
-    print(f"\n{tried} inputs in {took}, {causes} causes of findings, seed {options.seed}")
+    print(f"\n{len(outcomes)} inputs in {took}, {causes} causes of findings, seed {options.seed}")
     sys.exit(1 if causes else 0)
 
 
