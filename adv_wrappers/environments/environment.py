@@ -75,7 +75,7 @@ class Environment:
         seen: what the agent sees, which :meth:`for_victim` fills in: images are turned to its order of channels.
 
     Raises:
-        SpaceError: if ``env`` is neither an id nor a function.
+        SpaceError: if ``env`` is neither an id nor a function, ``kwargs`` no dictionary, or ``make`` no function.
 
     >>> import adv_wrappers as adv
     >>> short = adv.Environment("CartPole-v1", {"max_episode_steps": 50})
@@ -97,6 +97,10 @@ class Environment:
             raise SpaceError(
                 f"expected the id of an environment or a function that makes one, got {self.env!r:.200}{made}"
             )
+        if not isinstance(self.kwargs, (Mapping, type(None))):
+            raise SpaceError(f"env_kwargs must be a dictionary, got {self.kwargs!r:.80}")
+        if not (self.make is None or callable(self.make)):
+            raise SpaceError(f"make must be a function, called as make(id, **env_kwargs), got {self.make!r:.80}")
 
     @classmethod
     def of(

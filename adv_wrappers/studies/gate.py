@@ -10,21 +10,22 @@ agent to be robust: it fails, and says so.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ParamSpec, TypeVar
 
 import numpy as np
 
 from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
-from adv_wrappers.errors import NotRobust, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, NotRobust, ValueRangeError
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.measurements.metrics import metric_of
@@ -48,6 +49,8 @@ from adv_wrappers.utils.validation import (
 )
 from adv_wrappers.victims import Victim, load_victim
 
+P = ParamSpec("P")
+R = TypeVar("R")
 BUDGET_VARIABLE = "ADV_WRAPPERS_BUDGET"  # seconds of every call that names none: pytest's option --adv-budget sets it
 _FIRST = 1  # episodes that are played to know what one costs
 _LAST_LOOKS = 2  # beside the planned ones, where time ends between two of them
@@ -97,6 +100,21 @@ class Robust:
         return min(self.attacks, key=lambda attack: attack.mean)
 
 
+def _at_the_call(function: Callable[P, R]) -> Callable[P, R]:
+    """A function whose errors say where it was called alone: of a test pytest shows its line, and no source of ours."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True
+        try:
+            return function(*args, **kwargs)
+        except AdvWrappersError as error:
+            raise error.with_traceback(None) from error.__cause__
+
+    return call
+
+
+@_at_the_call
 @checked
 def assert_robust(
     victim: Victim | str,
@@ -158,7 +176,6 @@ def assert_robust(
     >>> found.worst.threat, found.worst.episodes
     ('noise:eps=0.01', 40)
     """
-    __tracebackhide__ = True  # pytest shows the line of the test, and not the source of this function
     began = time.perf_counter()
     budget_s = _budget(budget_s)
     # what is asked for: a return, or another metric
@@ -199,7 +216,7 @@ def assert_robust(
                 started = time.perf_counter()
                 row = evaluator.play([place])[place]
                 for sentence in () if warned else row.environment_notes.values():
-                    warnings.warn(sentence, stacklevel=3)
+                    warnings.warn(sentence, stacklevel=4)
                 warned = True
                 one.add(row.returns if metric is None else row.metrics[metric], evaluator.seeds)
                 one.seconds = (time.perf_counter() - started) / batch

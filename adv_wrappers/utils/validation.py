@@ -316,7 +316,6 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        __tracebackhide__ = True  # pytest shows the line of the test
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:

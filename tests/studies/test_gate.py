@@ -221,6 +221,8 @@ def test_a_suite_and_threats_of_ones_own():
         ({"attacks": None, "eps": None}, ThreatError, "needs a budget"),
         ({"attacks": ["min-q"]}, ValueRangeError, "min-q"),
         ({"attacks": []}, ValueRangeError, "no attack"), ({"env": "Nowhere-v0"}, SpaceError, "Nowhere"),
+        ({"env_kwargs": ["max_episode_steps"]}, SpaceError, r"env_kwargs must be a dictionary, got \['max_ep"),
+        ({"env": "CartPole-v1", "make": 3}, SpaceError, "make must be a function, .*, got 3"),
         ({"seed": -1}, ValueRangeError, "seed"), ({"rare": 0.0}, ValueRangeError, "rare"),
         ({"rare": 1.0}, ValueRangeError, "rare must be .* below 1"),
         ({"return_range": 5}, ValueRangeError, "return_range"),
@@ -231,8 +233,11 @@ def test_a_suite_and_threats_of_ones_own():
 )  # fmt: skip
 def test_what_is_refused(change, error, message):
     given = {"victim": player(), "env": Lottery, "eps": 0.5, "attacks": ["fgsm"], "min_return": 1.0} | change
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as raised:
         assert_robust(**given)
+    # what pytest shows: the line of the test, and no source of the package
+    shown = [one for one in raised.traceback if not one.frame.f_locals.get("__tracebackhide__")]
+    assert [str(one.path) for one in shown] == [__file__]
 
 
 def test_seconds_of_the_session(monkeypatch):
