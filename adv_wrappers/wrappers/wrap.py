@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from adv_wrappers.core.perturbation import On, Perturbation
-from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import ThreatError, threat_in_errors
+from adv_wrappers.core.threat import ThreatModel, fits
+from adv_wrappers.errors import ThreatError, VictimError, threat_in_errors
 from adv_wrappers.threats.presets import as_threat, threat_layers
 from adv_wrappers.utils.parsing import split_stack
-from adv_wrappers.victims import load_victim
+from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.order import check_order
 from adv_wrappers.wrappers.perturb_action import PerturbAction
 from adv_wrappers.wrappers.perturb_dynamics import PerturbDynamics
@@ -48,7 +48,7 @@ def wrap(
     for item in _flat(threats):
         with threat_in_errors(item):
             threat = as_threat(item)
-            threat = threat.against(victim) if victim is not None else threat
+            threat = threat if victim is None else _against(threat, victim, env)
             for part in threat_layers(threat):
                 more = options
                 if part.on != "observation":  # quantize is about observations
@@ -56,6 +56,19 @@ def wrap(
                 env = _WRAPPERS[part.on](env, part, victim=victim, **more)
     check_order(env)
     return env
+
+
+def _against(threat: ThreatModel, victim: Victim, env: Any) -> ThreatModel:
+    """A threat against a victim; one of another environment is told that, and not what the threat needs."""
+    try:
+        return threat.against(victim)
+    except VictimError:
+        observed, acted = (
+            getattr(env, f"single_{what}_space", None) or getattr(env, f"{what}_space")
+            for what in ("observation", "action")
+        )
+        fits(victim, observed, acted, getattr(getattr(env, "spec", None), "id", None))
+        raise
 
 
 _WRAPPERS: dict[On, Any] = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import pytest
 
 import adv_wrappers as adv
+from adv_wrappers.errors import VictimError
 from tests.rigs import RIGS, vector
 
 
@@ -29,3 +31,13 @@ def test_the_victim_fills_what_is_open_and_nothing_else():
 def test_options_reach_every_layer():
     env = adv.wrap(RIGS["image"].env(), "noise:eps=0.5", "noise:eps=0.5", quantize=False, keep_true=True)
     assert not env.quantize and not env.env.quantize and env.keep_true and env.env.keep_true
+
+
+def test_a_victim_of_another_environment_is_told_that_before_what_the_threat_needs():
+    hopper = adv.load_victim("zoo:hopper-ppo")
+    with pytest.raises(VictimError, match=r"is an agent for Hopper-v5, and this is CartPole-v1: play it in Hopper"):
+        adv.wrap(gym.make("CartPole-v1"), "fgsm:eps=0.1", victim=hopper)
+    with pytest.raises(VictimError, match="defined for one discrete action"):
+        adv.wrap(gym.make("Hopper-v5"), "fgsm:eps=0.1", victim=hopper)
+    with pytest.raises(VictimError, match=r"is an agent for Hopper-v5, and this is CartPole-v1: play it in Hopper"):
+        adv.certify(hopper, "CartPole-v1", 0.1, 1)

@@ -138,12 +138,12 @@ class DeterministicEpisodes:
 
     def __init__(self, victim: Victim | str, env: AnyEnvironment, *, strict: bool = False) -> None:
         self.victim = victim = load_victim(victim)
+        self.environment = Environment.of(env, victim).unchecked()
+        self.environment.spaces_for(victim)  # a victim of another environment is told that first
         check_searchable(victim)
         assert isinstance(victim.action_space, spaces.Discrete)
         self.start, self.count = int(victim.action_space.start), int(victim.action_space.n)
         # one environment, whose states are saved or else replayed
-        self.environment = Environment.of(env, victim).unchecked()
-        self.environment.spaces_for(victim)  # which checks them
         self.env, self.label = self.environment(), victim.ref or repr(victim)
         if not strict:
             self.env = record_for_replay(self.env)

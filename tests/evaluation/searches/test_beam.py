@@ -296,7 +296,7 @@ def test_an_environment_that_is_replayed():
         ({"victim": agent(select="sample")}, VictimError, "needs a victim that plays its mode, got <ModuleVictim"),
         ({"victim": Recurrent(box(3), Walk.action_space, "logits")}, VictimError, "without a hidden state, got"),
         ({"victim": NO_GRADIENT}, VictimError, "beam search"),
-        ({"victim": from_module(linear(randn(2, 3)), box(3), box(2), "mean")}, SpaceError, "one discrete action.*Box"),
+        ({"victim": from_module(linear(randn(2, 3)), box(3), box(2), "mean")}, VictimError, "is for action space Box"),
         ({"victim": SEES_DICT, "env": lambda: Named(Walk())}, SpaceError, "observation space"),
         ({"eps": None}, ThreatError, "needs a budget: give eps="),
         ({"within": L2(0.1)}, ThreatError, "give either eps"),

@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers import PerturbAction, Victim, WorstAction, from_module, load_victim
-from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
+from adv_wrappers.errors import SnapshotError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.searches import fewest_perturbations as fewest_perturbations_module
 from adv_wrappers.evaluation.searches import search_tree
 from adv_wrappers.evaluation.searches.fewest_perturbations import fewest_perturbations, resilience_profile
@@ -249,8 +249,8 @@ class Drifting(Walk):
     [
         ({"victim": agent(select="sample")}, VictimError, "needs a victim that plays its mode, got <ModuleVictim"),
         ({"victim": Recurrent(box(3), Walk.action_space, "logits")}, VictimError, "without a hidden state, got"),
-        ({"victim": from_module(linear(randn(2, 3)), box(3), box(2), "mean")}, SpaceError, "one discrete action.*Box"),
-        ({"victim": from_module(linear(randn(4, 3)), box(3), PAIRS, "logits")}, SpaceError, "MultiDiscrete"),
+        ({"victim": from_module(linear(randn(2, 3)), box(3), box(2), "mean")}, VictimError, "is for action space Box"),
+        ({"victim": from_module(linear(randn(4, 3)), box(3), PAIRS, "logits")}, VictimError, "MultiDiscrete"),
         ({"victim": agent("logits"), "by": "q"}, VictimError, "by='q' needs Q-values"),
         ({"by": "best"}, ValueRangeError, "by must be"),
         ({"gamma": 2.0}, ValueRangeError, "gamma must be"),
