@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 from adv_wrappers.utils.checks import integer, is_integer
 from adv_wrappers.utils.validation import MOST_NETWORKS
 
@@ -25,7 +24,6 @@ _ROLES = ("victim", "director", "critic", "dynamics")
 _IMAGES = [4, 84, 84]  # observations of a victim whose card says nothing of their shape
 # actions of Gymnasium's environments that reach further than 1, where a card says nothing of them
 _REACH = {"InvertedPendulum": 3.0, "Pendulum": 2.0, "Pusher": 2.0, "Humanoid": 0.4, "HumanoidStandup": 0.4}
-LSTM = "gaussian-lstm"  # whose networks had other names than those of a list of layers: see :func:`modules_of_lstm`
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ KINDS = {
         },
         names={"policy.": "policy.1.", "value.": "value.1."},
     ),
-    LSTM: Kind(
+    "gaussian-lstm": Kind(
         "gaussian",
         lists={
             "policy": _layers("linear", "lstm", "linear", "append_log_std"),
@@ -178,47 +176,3 @@ def _renamed(tensors: Tensors, names: Mapping[str, str]) -> Tensors:
     if len(found) < len(tensors):
         raise CardError(f"weights that this network does not have: {', '.join(sorted(tensors)):.300}")
     return found
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Results of victims are stored under the hashes of their networks' names and weights. Those of an LSTM were modules of
-# classes that are no longer there, so their hashes are made of modules that have nothing but the names.
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-class _Named(nn.Module):
-    def __init__(self, **parts: nn.Module) -> None:
-        super().__init__()
-        for name, part in parts.items():
-            self.add_module(name, part)
-
-
-class GaussianLSTM(_Named):
-    """A policy, and maybe a state value with a state of its own."""
-
-
-class LSTMPath(_Named):
-    """Linear, one LSTM layer, Linear."""
-
-
-class LSTMValue(_Named):
-    """A state value."""
-
-
-def modules_of_lstm(net: RecurrentActor, value: RecurrentValue | None) -> list[nn.Module]:
-    """The networks of a card of the kind :data:`LSTM` by the names that they once had, around the same weights."""
-    (rule, path), tail = _path(net), cast(nn.Sequential, net.head)[1]
-    if value is None:
-        return [GaussianLSTM(normalise=rule, policy=path, tail=tail)]
-    again, valued = _path(value)
-    named = GaussianLSTM(normalise=rule, policy=path, tail=tail, value=valued)
-    return [named, LSTMValue(normalise=again, path=valued)]
-
-
-def _path(net: Any) -> tuple[nn.Module, LSTMPath]:
-    """The observation rule of a network, and what is behind it."""
-    cell = nn.LSTMCell(net.lstm.input_size, net.lstm.hidden_size, device="meta")
-    for name, _ in list(cell.named_parameters()):
-        setattr(cell, name, getattr(net.lstm, f"{name}_l0"))
-    rule, embed = net.features
-    return rule, LSTMPath(embed=embed, cell=cell, head=net.head[0])

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.card import TRUNK, Card, Layers, Section, describe, kinds, output_shape, section
 from adv_wrappers.networks.graph import flattened
-from adv_wrappers.networks.older_cards import LSTM, modules_of_lstm
 from adv_wrappers.networks.policy_layers import ActionValue, MinimumCritic, Normalize, dtype_to_normalize
 from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 from adv_wrappers.networks.tracing import layers_in_order
@@ -122,8 +121,6 @@ def victim_of(
     victim.take(nets)
     _check_answers(victim)
     victim.card = about
-    if card.network.get("kind") == LSTM:
-        victim.hashed = modules_of_lstm(victim.net, victim.value_net)  # type: ignore[arg-type]  # as its lists say
     return victim
 
 

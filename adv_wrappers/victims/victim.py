@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -91,7 +91,6 @@ class Victim:
     without_gradient = "it works on numpy arrays, is quantised, detaches or runs under no_grad"  # where it has none
     card: dict[str, Any] | None = None
     scales: Mapping[str, Tensor] = MappingProxyType({})
-    hashed: Sequence[nn.Module] = ()  # what the hashes are made of, where that is not :meth:`modules`
     critic: CriticFunction | None = None  # of continuous actions, where the victim has one
     robust_sarsa: CriticFunction | None = None  # the same, trained for the attack of that name
 
@@ -314,7 +313,7 @@ class Victim:
     def fingerprint(self) -> str:
         """sha256 over names, shapes and bytes of all weights (hexadecimal)."""
         if self._fingerprint is None:
-            self._fingerprint = digest(self.hashed or self.modules())
+            self._fingerprint = digest(self.modules())
         return self._fingerprint
 
     @property
@@ -327,7 +326,7 @@ class Victim:
         settings = [f"{name}={getattr(self, name, None)}" for name in ("kind", "dtype", "clip", "squash", "first")]
         settings += ["probabilities"] if getattr(self, "probabilities", False) else []
         spaces = [repr(self.observation_space), repr(self.action_space)]
-        parts = [type(self).__name__, *settings, *spaces, *map(repr, self.hashed or self.modules())]
+        parts = [type(self).__name__, *settings, *spaces, *map(repr, self.modules())]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def described(self) -> dict[str, str | None]:

@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.utils.reading import parse_tensors, read_bytes
 from adv_wrappers.victims.card import environment_of, load_card
 from tests.every_case import every_case
@@ -180,15 +179,16 @@ def test_a_q_network_may_be_named_policy(tmp_path):
 
 
 def test_an_lstm_of_an_older_card(tmp_path):
-    """Its weights are those of a list of layers; results know it by the names that its modules once had."""
+    """Its weights are those of a list of layers."""
     folder, w = write(tmp_path, "gaussian-lstm")
-    victim = load_card(folder)
-    policy, value = victim.hashed
-    for name, weight in policy.state_dict().items():
-        stored = f"{name.replace('cell', 'lstm')}_l0" if "cell" in name else name.removeprefix("tail.")
-        assert name.startswith("normalise.") or torch.equal(weight, w[stored].view_as(weight))
-    assert len(policy.state_dict()) == len(w) + 2 and "LSTMPath" in repr(value)
-    assert victim.fingerprint() == digest([policy, value]) != digest(victim.modules())
+    victim, x = load_card(folder, dtype=torch.float64), observations()
+    w = {name: weight.double() for name, weight in w.items()}
+    for part, found in (("policy", victim.params), ("value", victim.value)):
+        seen = functional.linear(normalised(x), w[f"{part}.embed.weight"], w[f"{part}.embed.bias"])
+        out = torch_lstm(w, f"{part}.lstm", 3)(seen[:, None])[0][:, 0]
+        out = functional.linear(out, w[f"{part}.head.weight"], w[f"{part}.head.bias"]).detach()
+        expected = torch.cat([out, torch.zeros_like(out)], 1) if part == "policy" else out[:, 0]
+        torch.testing.assert_close(found(x, victim.initial_state(4)), expected)
     layers = ["linear", "lstm", "linear"]
     assert [layer["kind"] for layer in victim.card["network"]["policy"]] == [*layers, "append_log_std"]
     assert [layer["kind"] for layer in victim.card["network"]["value"]] == layers
