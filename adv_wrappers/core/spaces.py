@@ -145,8 +145,11 @@ def with_leaf(tree: Any, path: Path, leaf: Any) -> Any:
 
 
 MASK = "action_mask"
-# what other games call that which says which actions are allowed: SMAC, OpenSpiel, those of RLlib; and any ..._mask
-_MASKS = ("avail_actions", "available_actions", "legal_actions", "legal_moves", "valid_actions", "allowed_actions")
+# what games call that which says which actions are allowed: those of sb3-contrib, SMAC, OpenSpiel, RLlib; methods may
+# have a get_ before it, and entries of observations and infos have any ..._mask, too
+MASK_NAMES = ("action_masks", MASK, "avail_actions", "available_actions", "legal_actions", "legal_moves",
+              "valid_actions", "allowed_actions", "valid_action_mask", "valid_action_masks", "legal_action_mask",
+              "legal_actions_mask")  # fmt: skip
 _OPPOSITE = ("invalid", "illegal", "unavailable", "forbidden")  # of names whose masks would be read the wrong way
 
 
@@ -154,7 +157,7 @@ _OPPOSITE = ("invalid", "illegal", "unavailable", "forbidden")  # of names whose
 def _names_mask(key: object) -> bool:
     """Whether an entry of this name may say which actions are allowed."""
     name = key.lower() if isinstance(key, str) else ""
-    return name in _MASKS or (name.endswith(("mask", "masks")) and not name.startswith(("_", *_OPPOSITE)))
+    return name in MASK_NAMES or (name.endswith(("mask", "masks")) and not name.startswith(("_", *_OPPOSITE)))
 
 
 def mask_path(space: Space, choices: tuple[int, ...]) -> Path | None:

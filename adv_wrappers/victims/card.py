@@ -118,6 +118,7 @@ def victim_of(
         scale=unit,
     )
     victim.clip, nets.squash = bool(action.get("clip", False)), _squash(action, acted)
+    victim.from_zero = action.get("from_zero", False) is True
     victim.take(nets)
     _check_answers(victim)
     victim.card = about
@@ -380,6 +381,8 @@ def _parts(victim: Victim) -> tuple[Section, Mapping[str, Layers]]:
     networks, rule = _networks(victim)
     action: Section = {"select": victim.select}
     bounds: Section = {"observation": {"shape": list(space.shape)}}
+    if victim.from_zero and not isinstance(acted, spaces.Box):
+        action["from_zero"] = True
     if isinstance(acted, spaces.Box):
         action["clip"] = squash == "clip" or bool(getattr(victim, "clip", False))
         action |= {"squash": squash} if squash in ("scale", "tanh") else {}

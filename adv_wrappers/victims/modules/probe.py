@@ -285,7 +285,25 @@ def _differentiable(out: object, obs: object) -> bool:
 def check_action_space(space: spaces.Space[object]) -> None:
     """Raise :class:`VictimError` for actions that no output of a network describes."""
     if not choice_sizes(space) and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
-        raise VictimError(f"expected Discrete, MultiDiscrete, MultiBinary or one-dimensional Box actions, got {space}")
+        raise VictimError(
+            f"expected Discrete, MultiDiscrete, MultiBinary or one-dimensional Box actions, got {space}{_flat(space)}"
+        )
+
+
+def _flat(space: spaces.Space[object]) -> str:
+    """The line that gives an environment actions of one space in place of these."""
+    parts = [part for _, part in children(space)] or [space]
+    whole = "space = env.action_space; env = gymnasium.wrappers.TransformAction(env, lambda a: "
+    sizes = [int(part.n) for part in parts if isinstance(part, spaces.Discrete) and part.start == 0]
+    if len(sizes) == len(parts):
+        made = "dict(zip(space, a))" if isinstance(space, spaces.Dict) else "tuple(a)"
+        return f": {whole}{made}, gymnasium.spaces.MultiDiscrete({sizes})) takes one vector"
+    if all(isinstance(part, spaces.Box) for part in parts):
+        utils = "gymnasium.spaces.utils"
+        return f": {whole}{utils}.unflatten(space, a), {utils}.flatten_space(space)) takes one vector"
+    return (
+        f": {whole}FUNCTION(a), gymnasium.spaces.Box(...)) takes one vector, of which a function of yours makes these"
+    )
 
 
 def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.dtype) -> RandomRows:

@@ -181,6 +181,30 @@ def test_errors(module, observation, action, arguments, message):
         from_module(module, observation, action, **arguments)
 
 
+@every_case(
+    "actions",
+    [
+        spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)]), spaces.Dict(b=spaces.Discrete(3), a=spaces.Discrete(2)),
+        spaces.Dict(b=spaces.Box(-1, 1, (2,)), a=spaces.Box(0, 1, ())), spaces.Box(-1, 1, (2, 3)),
+        spaces.Dict(b=spaces.Discrete(3), a=BOX),
+    ],
+)  # fmt: skip
+def test_actions_of_several_parts_are_told_the_line_that_joins_them(actions):
+    env = gym.make("CartPole-v1")
+    env.action_space = actions
+    with pytest.raises(VictimError, match=r"expected Discrete, .* got .*takes one vector") as found:
+        from_module(net(2), OBS, actions, "logits")
+    line = str(found.value).partition("): ")[2].rpartition(" takes one vector")[0]
+    if "FUNCTION" in line:
+        return
+    given = {"env": env, "gymnasium": gym}
+    exec(line, given)
+    vector = given["env"].action_space.sample()
+    assert given["env"].action(vector) in actions
+    made = ("mean", len(vector)) if vector.dtype.kind == "f" else ("logits", 5)
+    from_module(net(made[1]), OBS, given["env"].action_space, made[0])
+
+
 class CleanRL(nn.Module):
     """Agents as CleanRL's scripts make them: parts, and no ``forward``."""
 

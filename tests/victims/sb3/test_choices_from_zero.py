@@ -106,9 +106,9 @@ def test_agents_play_what_predict_says(name, start, tmp_path):
         card = adv.save_card(tmp_path / "card", victim, environment="Move-v0")
         obs = np.eye(3, dtype=np.float32)
         np.testing.assert_array_equal(card.act_on(obs), model.predict(obs, deterministic=True)[0])
-        assert adv.evaluate(card, make, [], episodes=2).threats[0]["mean_return"] == np.mean(
-            own_play(model, make, table.episode_seed[:2])
-        )
+        report = adv.evaluate(card, make, [], episodes=2)
+        assert report.threats[0]["mean_return"] == np.mean(own_play(model, make, table.episode_seed[:2]))
+        assert "declares" not in str(report.warnings)
 
 
 @pytest.mark.parametrize("start", STARTS)
