@@ -81,13 +81,12 @@ from adv_wrappers.training.agent_fit import (
     SnapshotAdversary,
     hold_statistics,
 )
-from adv_wrappers.training.defences.base import RobustActorMethod, RobustPolicyMethod, RobustQMethod
+from adv_wrappers.training.defences.base import RobustPolicyMethod, RobustQMethod
 from adv_wrappers.training.defences.method import RobustTraining, TrainingMethod, has_given_up
-from adv_wrappers.training.defences.methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
+from adv_wrappers.training.defences.methods import POLICY_METHODS, Q_METHODS
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.robust_dqn import RobustDQN
 from adv_wrappers.training.defences.robust_ppo import RobustA2C, RobustPPO, RobustUpdates, make_robust
-from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
 from adv_wrappers.training.fit import restore_model
 from adv_wrappers.training.folder import (
     TrainingFolder,
@@ -184,14 +183,8 @@ AGENT_ALGORITHMS = {
             "dqn", _DISCRETE, ("q",), images=True, off_policy=True, robust=RobustDQN, method=RobustQMethod,
             methods=Q_METHODS,
         ),
-        AgentAlgorithm(
-            "td3", _BOX, (), width=256, off_policy=True, robust=RobustTD3, method=RobustActorMethod,
-            methods=ACTOR_METHODS,
-        ),
-        AgentAlgorithm(
-            "ddpg", _BOX, (), width=256, off_policy=True, robust=RobustDDPG, method=RobustActorMethod,
-            methods=ACTOR_METHODS,
-        ),
+        AgentAlgorithm("td3", _BOX, (), width=256, off_policy=True),
+        AgentAlgorithm("ddpg", _BOX, (), width=256, off_policy=True),
         AgentAlgorithm("recurrent-ppo", _ANY, _POLICY, recurrent=True),
     )
 }  # fmt: skip
@@ -284,8 +277,8 @@ def parse_robust(robust: object, budget: Budget | None, algorithm: AgentAlgorith
         return None
     if algorithm.robust is None:
         raise ThreatError(
-            f"robust= is not for {algorithm.name}: there are no bounds through an LSTM, and smoothing is for agents "
-            "without a hidden state. Train against an adversary, such as adversary='pa-ad'"
+            f"robust= is for ppo, a2c and dqn, not for {algorithm.name}: train against an adversary, such as "
+            "adversary='pa-ad'"
         )
     # a name stands for the method with its defaults
     named = algorithm.methods
@@ -635,10 +628,10 @@ def train_agent(
         robust: a loss against any perturbation in the budget, of smoothed in noise of sigma ``eps``; None takes the
             algorithm's own. For PPO and A2C ``"radial"``, ``"sa"`` or ``"wocar"``, or :class:`Radial`,
             :class:`SARegularizer` or :class:`Wocar` for other settings; for DQN ``"radial"``, ``"sa"`` or ``"car"``
-            (:class:`RadialDQN`, :class:`SADQN`, :class:`CarDQN`); for TD3 and DDPG ``"sa"`` (:class:`SADDPG`).
+            (:class:`RadialDQN`, :class:`SADQN`, :class:`CarDQN`).
             ``"smoothed"`` (:class:`SmoothedPolicy`, :class:`SmoothedDQN`) trains for randomized smoothing instead: eps
             is then the standard deviation of the noise. The budget is :class:`Linf`, of images in grey levels (a
-            paper's 1/255 is 1). Recurrent agents have none: no bounds go through an LSTM.
+            paper's 1/255 is 1). TD3, DDPG and recurrent agents have none.
         rewards: what the agent learns from: rewards normalized by the spread of returns, clipped to their signs, or
             raw.
         gamma: the discount factor of its returns, which ``settings`` may have instead; None takes 0.99.

@@ -36,7 +36,7 @@ def trainings() -> Items:
             found[f"agent {algorithm} against {adversary}"] = functools.partial(agent, algorithm, adversary, None)
         for robust in ROBUST:
             found[f"agent {algorithm} {robust}"] = functools.partial(agent, algorithm, "auto", robust)
-        how = ("sa-rl", None) if algorithm in ("a2c", "recurrent-ppo") else ("auto", "sa")
+        how = ("auto", "sa") if algorithm in ("ppo", "dqn") else ("sa-rl", None)
         found[f"agent {algorithm} interrupted"] = functools.partial(interrupted, agent, algorithm, *how)
     found["agent of continuous actions"] = functools.partial(agent, "ppo", "pa-ad", None, "Pendulum-v1")
     found["agent of continuous actions, sa"] = functools.partial(agent, "ppo", "auto", "sa", "Pendulum-v1")

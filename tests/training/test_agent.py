@@ -478,7 +478,7 @@ def test_without_an_algorithm_an_agent_goes_on_by_that_of_its_kind(tmp_path):
         ({"victim": "zoo:pong-ppo"}, VictimError, "for observation space"),
         ({"victim": 3}, VictimError, "a victim is 'zoo:NAME'"),
         ({"env": "Pendulum-v1", "adversary": "min-best"}, VictimError, "use max-diff"),
-        ({**RECURRENT, "robust": "sa"}, ThreatError, "robust= is not for recurrent-ppo: there are no bounds through"),
+        ({**RECURRENT, "robust": "sa"}, ThreatError, "robust= is for ppo, a2c and dqn, not for recurrent-ppo"),
         ({**RECURRENT, "robust": "smoothed"}, ThreatError, "smoothing is for agents without a hidden state"),
         ({**RECURRENT, "victim": "zoo:cartpole-ppo"}, VictimError, "from a recurrent victim, got a feed-forward one"),
         ({**RECURRENT, "env": "tests/Frames-v0", "eps": 1}, SpaceError, "use ppo on stacks of frames"),

@@ -1,15 +1,15 @@
 """What robust losses are made of: a base for each kind of algorithm, and the largest value of an objective in a box.
 
-A defence is a file beside this one, named after its paper: a subclass of :class:`RobustPolicyMethod` (PPO, A2C),
-:class:`RobustQMethod` (DQN) or :class:`RobustActorMethod` (TD3, DDPG), which says what is minimised.
-``robust_ppo.py``, ``robust_dqn.py`` and ``td3.py`` are the algorithms that minimise it.
+A defence is a file beside this one, named after its paper: a subclass of :class:`RobustPolicyMethod` (PPO, A2C) or
+:class:`RobustQMethod` (DQN), which says what is minimised. ``robust_ppo.py`` and ``robust_dqn.py`` are the algorithms
+that minimise it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -116,22 +116,6 @@ class RobustQMethod(TrainingMethod):
 
     def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
         """The loss of each transition ``[B]`` when ``done`` of the training, in [0, 1], is done."""
-        raise NotImplementedError
-
-
-class RobustActorMethod(TrainingMethod):
-    """How the loss of a deterministic actor is made robust."""
-
-    images: ClassVar[bool] = False
-
-    def regularizer(self, bounds: BoundedPolicy, observations: Tensor, done: float) -> Tensor:
-        """What is added to the loss of the actor when ``done`` of the training, in [0, 1], is done, a number.
-
-        Args:
-            bounds: of the actor.
-            observations: of a minibatch, as the algorithm sees them, ``[B, n]``.
-            done: the share of the training.
-        """
         raise NotImplementedError
 
 

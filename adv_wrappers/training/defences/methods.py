@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from adv_wrappers.training.defences.base import RobustActorMethod, RobustPolicyMethod, RobustQMethod
+from adv_wrappers.training.defences.base import RobustPolicyMethod, RobustQMethod
 from adv_wrappers.training.defences.car import CarDQN
 from adv_wrappers.training.defences.radial import Radial, RadialDQN
-from adv_wrappers.training.defences.sa import SADDPG, SADQN, SARegularizer
+from adv_wrappers.training.defences.sa import SADQN, SARegularizer
 from adv_wrappers.training.defences.smoothed import SmoothedDQN, SmoothedPolicy
 from adv_wrappers.training.defences.wocar import Wocar
 
@@ -17,5 +17,4 @@ POLICY_METHODS: dict[str, type[RobustPolicyMethod]] = {
 Q_METHODS: dict[str, type[RobustQMethod]] = {method.loss: method for method in (RadialDQN, SADQN, CarDQN, SmoothedDQN)}
 """Those of DQN."""
 
-ACTOR_METHODS: dict[str, type[RobustActorMethod]] = {SADDPG.loss: SADDPG}
 """Those of TD3 and DDPG."""

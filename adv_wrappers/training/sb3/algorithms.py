@@ -14,8 +14,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 
 from adv_wrappers.core.value import construct
 from adv_wrappers.errors import AdvWrappersError, ThreatError
-from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
 from adv_wrappers.training.folder import describe_settings
+from adv_wrappers.training.sb3.noisy_td3 import NoisyDDPG, NoisyTD3
 from adv_wrappers.training.sb3.prioritized_dqn import PrioritizedDQN
 from adv_wrappers.utils.checks import check_names, integer, number
 
@@ -25,7 +25,7 @@ from adv_wrappers.utils.checks import check_names, integer, number
 
 
 ALGORITHMS: dict[str, type[PPO | A2C | PrioritizedDQN]] = {"ppo": PPO, "a2c": A2C, "dqn": PrioritizedDQN}
-_OF_AGENTS: dict[str, type[RobustTD3]] = {"td3": RobustTD3, "ddpg": RobustDDPG}  # adversaries learn by others alone
+_OF_AGENTS: dict[str, type[NoisyTD3]] = {"td3": NoisyTD3, "ddpg": NoisyDDPG}  # adversaries learn by others alone
 _OWN = {"policy", "env", "seed", "device", "tensorboard_log", "_init_setup_model"}  # which trainings set themselves
 _NO_NAMES = {"self", "args", "kwargs", "settings"}
 _SHARES = ("gamma", "gae_lambda")

@@ -44,9 +44,7 @@ def test_a_card_says_what_the_agent_has_behind_it(tmp_path: Path) -> None:
     assert advised_training(second.victim).tried == ("wocar", "pa-ad")
 
 
-@pytest.mark.parametrize(
-    ("name", "loss"), [("smoothed-dqn", "smoothed"), ("radial-dqn", "radial"), ("sa-ddpg", "sa"), ("wocar", "wocar")]
-)
+@pytest.mark.parametrize(("name", "loss"), [("smoothed-dqn", "smoothed"), ("radial-dqn", "radial"), ("wocar", "wocar")])
 def test_a_robust_training_is_known_by_its_loss(name: str, loss: str) -> None:
     agent = with_training(adv.load_victim("zoo:cartpole-dqn"), robust={"type": name, "within": {"eps": 0.1}})
     assert advised_training(agent).tried == (loss,)

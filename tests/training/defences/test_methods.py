@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.core.value import decode
-from adv_wrappers.training.defences.methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
+from adv_wrappers.training.defences.methods import POLICY_METHODS, Q_METHODS
 from tests.every_case import every_case
 
 
-@every_case("method", [*POLICY_METHODS.values(), *Q_METHODS.values(), *ACTOR_METHODS.values()])
+@every_case("method", [*POLICY_METHODS.values(), *Q_METHODS.values()])
 def test_a_method_survives_json(method):
     value = method()
     assert decode(json.loads(json.dumps(value.to_dict()))) == value
