@@ -6,6 +6,7 @@ are no numbers anywhere.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Hashable, Iterable
 from typing import Annotated
 
@@ -38,7 +39,7 @@ def integer(
     plain = plain_number(value)
     if floats and isinstance(plain, float) and plain.is_integer():
         value = int(plain)
-    found: int = Expected(Annotated[int, Limits(low, high)]).check(name, value, error)
+    found: int = _within(int, low, high).check(name, value, error)
     return found
 
 
@@ -60,8 +61,14 @@ def number(
         above: ``low`` itself is refused.
         error: class of the error.
     """
-    found: float = Expected(Annotated[float, Limits(low, high, above)]).check(name, value, error)
+    found: float = _within(float, low, high, above).check(name, value, error)
     return found
+
+
+@functools.lru_cache(typed=True)  # a whole limit and a float that equals it read differently in messages
+def _within(kind: type, low: float | None, high: float | None, above: bool = False) -> Expected:
+    """What reads a number in these limits: made once, as every row of a reset checks its seed."""
+    return Expected(Annotated[kind, Limits(low, high, above)])
 
 
 def check_choice(
