@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import cv2
@@ -13,7 +12,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from adv_wrappers.atari.raw_screen import shrinking_of
@@ -40,10 +39,9 @@ from adv_wrappers.rendering.frames import (
     to_pixels,
 )
 from adv_wrappers.threats.text import caption
-from adv_wrappers.utils import trees
 from adv_wrappers.utils.validation import Limits, checked
-from adv_wrappers.wrappers.action_recorder import INSIDE, ActionRecorder, VectorActionRecorder, record_actions
-from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, Layer, is_vec_env, wrappers_of
+from adv_wrappers.wrappers.action_recorder import INSIDE, record_actions
+from adv_wrappers.wrappers.layer import AnyEnv, is_vec_env, wrappers_of
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Pictures drawn with OpenCV: captions above panels, and vectors as a line a feature.
@@ -167,41 +165,66 @@ class VectorChart:
         cv2.circle(out, (place, middle), max(half - 2, 1), colour, -1, cv2.LINE_AA)
 
 
-ResetOptions = dict[str, object] | None
 Caption = tuple[str | None, str]  # the colour of its dot, and the text
 
 
-Side = Annotated[int, Limits(1, 4096)]  # pixels
+class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):  # type: ignore[misc]  # its render_mode is fixed
+    """Renders the true observation beside the one that the agent receives.
 
+    ``render()`` returns the true observation (the one that the innermost wrapper on observations received), the
+    perturbed one (the one that comes out of this wrapper) and their difference, grey where nothing changed, times 1, 2,
+    5, 10, 20, 50 or 100, as much as the largest change so far allows. Of a stack of frames it is the newest.
+    Captions name the threats and say whether each attacked at this step. A vector gets a line a feature, scaled by the
+    budget where there is one, beside the environment's own rendering if its ``render_mode`` is ``rgb_array``. Under
+    wrappers on actions the caption has the agent's last action and the one that the environment received. Nothing is
+    drawn before ``render()`` is called, so ``gymnasium.wrappers.RecordVideo(AttackView(env), folder)`` films what an
+    agent saw.
 
-class RowRenderer:
-    """Draws one row of a stack of wrappers.
+    It belongs right outside the wrappers that perturb: preprocessing that comes after them may lie outside the view.
+    Around :class:`adv_wrappers.atari.ShrinkFrames`, as in ``atari(raw=...)``, the true screens are made grey and small
+    as well; right around the wrappers at ``raw`` it shows them in colour.
 
     Args:
-        env: the outermost of the wrappers.
-        wrappers: those that perturb, innermost first.
-        space: of the observations that come out of the stack, of one row.
-        size, layout: as for :class:`AttackView`.
+        env: the environment to wrap, that is perturbed by at least one wrapper; of a vector each environment is given
+            a view of its own.
+        size: the number of pixels that the longer side of an image is enlarged to at least, every pixel to a square.
 
     Raises:
-        SpaceError: for a layout that does not fit the space.
+        OrderError: for an environment without a wrapper that perturbs, and for vectors of environments.
+        ValueRangeError: for arguments out of range.
+        SpaceError: for something that is no environment.
+
+    >>> env = AttackView(PerturbObservation(gym.make("CartPole-v1"), "noise:eps=0.05"))
+    >>> obs, info = env.reset(seed=0)
+    >>> env.render().shape
+    (176, 476, 3)
     """
 
     @checked
-    def __init__(
-        self,
-        env: AnyEnv | AnyVectorEnv,
-        wrappers: Sequence[Layer],
-        space: Space,
-        size: Side,
-        layout: str | None,
-    ) -> None:
+    def __init__(self, env: AnyEnv, size: Annotated[int, Limits(1, 4096)] = 336) -> None:
+        if isinstance(env, VectorEnv) or is_vec_env(env):
+            raise OrderError(f"AttackView is of one environment: {INSIDE}")
+        if not isinstance(env, gym.Env):
+            raise SpaceError(f"expected a gymnasium Env, got {type(env).__name__}")
+        RecordConstructorArgs.__init__(self, size=size)
+        gym.Wrapper.__init__(self, env)
+        self.whole_spec = False
+        known = env.metadata or {}
+        modes = [mode for mode in known.get("render_modes") or [] if mode != "rgb_array"]
+        fps = known.get("render_fps") or 30
+        self.metadata = {**known, "render_modes": [*modes, "rgb_array"], "render_fps": fps}
+        # the last observation, and the actions since the last reset
+        self._obs: Any = None
+        self._action: Any = None
+        self._wrappers, self._recorder = record_actions(env)
         # which part of the observation is shown: the one that is attacked, and in it an image
-        self._wrappers, self._size = wrappers, size
-        self._on_observations = [wrapper for wrapper in wrappers if wrapper.on == "observation"]
+        self._size = size
+        self._on_observations = [wrapper for wrapper in self._wrappers if wrapper.on == "observation"]
         innermost = self._on_observations[0] if self._on_observations else None
+        space = env.observation_space
         inner: Space = space if innermost is None else innermost.engine.observation_space
         paths = None if innermost is None else innermost.engine.applied.field.paths
+        layout = None if innermost is None else getattr(innermost.threat.how, "layout", None)
         if paths is None and isinstance(space, spaces.Dict):
             paths = tuple((key,) for key in space.spaces)
         if paths is not None:  # the image, where there is one among several
@@ -212,8 +235,6 @@ class RowRenderer:
         beyond = outside_in[: outside_in.index(innermost)] if innermost is not None else []
         inner, self._shrink = shrinking_of(beyond, inner)
         # how images are read, before the layers and after them
-        if layout is None and innermost is not None:
-            layout = getattr(innermost.threat.how, "layout", None)
         self._true_frames = self._shown_frames = None
         inner, outer = _leaf_space(inner, paths), _leaf_space(space, paths)
         single = paths is None or len(paths) == 1
@@ -221,44 +242,64 @@ class RowRenderer:
             self._true_frames, self._shown_frames = _frame_reader(inner, layout), _frame_reader(outer, layout)
         self._chart, self._largest_change = VectorChart(), 0.0
 
-    def draw(self, row: int | None, shown: object, rendering: object, actions: tuple[object, object] | None) -> Pixels:
-        """The picture of a row, uint8 ``[H, W, 3]``.
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        """Spec of the wrapped environment with this view added."""
+        self._cached_spec = None  # a layer's budget may have changed
+        return super().spec
 
-        Args:
-            row: its number, or None for a single environment.
-            shown: the observation that came out of the stack.
-            rendering: what the environment itself renders, or None.
-            actions: the agent's last action and the one that the environment received, or None where there was none.
+    @property
+    def render_mode(self) -> str:
+        """Always ``rgb_array``."""
+        return "rgb_array"
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Reset, and remember the observation."""
+        self._action = None
+        self._obs, info = self.env.reset(seed=seed, options=options)
+        return self._obs, info
+
+    def step(self, action: Any) -> Any:
+        """Step, and remember the observation."""
+        self._action = action
+        out = self.env.step(action)
+        self._obs = out[0]
+        return out
+
+    def render(self) -> Pixels:
+        """The picture, uint8 ``[H, W, 3]``, always of the same size.
+
+        Raises:
+            ResetNeeded: before the first reset.
         """
+        if self._obs is None:
+            raise ResetNeeded("cannot render before the first reset")
         # the true observation is the one that reached the innermost layer
-        perturbed, true = _leaf(shown, self._paths), None
+        perturbed, true = _leaf(self._obs, self._paths), None
         if self._on_observations:
-            tree = self._on_observations[0].engine.true
-            true = self._shrink(_leaf(tree if row is None else trees.row(tree, row), self._paths))
-        header = self._header(row, actions)
+            true = self._shrink(_leaf(self._on_observations[0].engine.true, self._paths))
         if self._true_frames is not None and self._shown_frames is not None:
             panels = self._image_panels(self._true_frames, self._shown_frames, true, perturbed)
-            return compose_panels(header, panels)
+            return compose_panels(self._header(), panels)
         # a vector, beside what the environment itself renders
         panels = [("observation", self._vector_panel(true, perturbed))]
+        rendering = self.env.render() if self.env.render_mode == "rgb_array" else None
         if isinstance(rendering, np.ndarray) and rendering.ndim == 3:
             high, wide = self._size, max(1, round(rendering.shape[1] * self._size / rendering.shape[0]))
             resized = cv2.resize(rendering, (wide, high), interpolation=cv2.INTER_AREA)
             panels.insert(0, ("environment", to_pixels(resized)))
-        return compose_panels(header, panels)
+        return compose_panels(self._header(), panels)
 
-    def _header(self, row: int | None, actions: tuple[object, object] | None) -> list[Caption]:
-        t = self._wrappers[0].engine.t
-        lines: list[Caption] = [(None, f"t = {int(_at(t, row))}")]
+    def _header(self) -> list[Caption]:
+        lines: list[Caption] = [(None, f"t = {int(self._wrappers[0].engine.t)}")]
+        acted = self._action is not None
         # a line for every layer, and one for the actions where they are attacked
         for wrapper in self._wrappers:
-            attacked = bool(_at(wrapper.engine.attacked, row))
-            if wrapper.on == "action" and actions is None:
-                attacked = False
+            attacked = bool(wrapper.engine.attacked) and (acted or wrapper.on != "action")
             text = f"{caption(wrapper.threat)}   {'attacked' if attacked else 'not attacked'}"
             lines.append((ATTACKED if attacked else IDLE, text))
-        if any(wrapper.on == "action" for wrapper in self._wrappers):
-            chosen, received = ("-", "-") if actions is None else map(_action_text, actions)
+        if self._recorder is not None:
+            chosen, received = map(_action_text, (self._action, self._recorder.action)) if acted else ("-", "-")
             colour = ATTACKED if chosen != received else IDLE
             lines.append((colour, f"the agent's action {chosen}, the environment received {received}"))
         return lines
@@ -326,13 +367,6 @@ def _frame_reader(space: Space, layout: str | None) -> FrameReader:
         return FrameReader(space)  # a layout names the axes of one end of the stack, the other has its own
 
 
-def _at(value: Any, row: int | None) -> Any:
-    """One row of a value that may hold for all rows."""
-    if row is None or isinstance(value, (bool, int)) or not getattr(value, "shape", ()):
-        return value
-    return value[row]
-
-
 def _action_text(action: object) -> str:
     if isinstance(action, dict):
         return " ".join(f"{key}: {_action_text(value)}" for key, value in action.items())
@@ -341,154 +375,3 @@ def _action_text(action: object) -> str:
         return " ".join(str(value) for value in flat.tolist()[:12])
     text = " ".join(f"{value:+.2f}" for value in flat[:8].tolist())
     return f"[{text}{' ...' if len(flat) > 8 else ''}]"
-
-
-def _metadata(own: Mapping[str, object] | None) -> Info:
-    """The metadata of an environment, with the mode that is rendered here."""
-    known: Info = dict(own or {})
-    modes = [mode for mode in known.get("render_modes") or [] if mode != "rgb_array"]
-    return {**known, "render_modes": [*modes, "rgb_array"], "render_fps": known.get("render_fps") or 30}
-
-
-class _View:
-    """What the views of one environment and of a vector share: the last observation, and which rows have an action."""
-
-    env: Any
-    metadata: Any
-
-    def _begin(self, env: Any, recorder: Any, space: Space, rows: int, **look: Any) -> None:
-        wrappers, self._recorder = record_actions(env, recorder)
-        self._renderer = RowRenderer(env, wrappers, space, **look)
-        self.metadata = _metadata(env.metadata)
-        self._obs: Any = None
-        self._action: Any = None
-        self._stepped = np.zeros(rows, bool)
-
-    @property
-    def render_mode(self) -> str:
-        """Always ``rgb_array``."""
-        return "rgb_array"
-
-    def reset(self, *, seed: Any = None, options: ResetOptions = None) -> tuple[Any, Info]:
-        """Reset, and remember the observation."""
-        mask = (options or {}).get("reset_mask")
-        self._stepped &= False if mask is None else ~to_numpy(mask).astype(bool)
-        self._obs, info = self.env.reset(seed=seed, options=options)
-        return self._obs, info
-
-    def step(self, action: Any) -> Any:
-        """Step, and remember the observation."""
-        self._action = action
-        self._stepped[:] = True
-        out = self.env.step(action)
-        self._obs = out[0]
-        return out
-
-    def _rendering(self) -> Any:
-        """What the environment itself renders, or None."""
-        if self._obs is None:
-            raise ResetNeeded("cannot render before the first reset")
-        return self.env.render() if self.env.render_mode == "rgb_array" else None
-
-    def _actions(self, row: int) -> tuple[Any, Any] | None:
-        """The agent's last actions and those that the environment received; None where there was none."""
-        known = self._recorder is not None and self._stepped[row]
-        return (self._action, self._recorder.action) if known else None  # type: ignore[union-attr]  # which is known
-
-
-class VectorAttackView(_View, VectorWrapper):  # type: ignore[misc]  # its render_mode is fixed
-    """:class:`AttackView` for a :class:`gymnasium.vector.VectorEnv`: one picture a row."""
-
-    def __init__(
-        self,
-        env: AnyVectorEnv,
-        size: Side = 336,
-        layout: str | None = None,
-    ) -> None:
-        VectorWrapper.__init__(self, env)
-        self._begin(env, VectorActionRecorder, env.single_observation_space, env.num_envs, size=size, layout=layout)
-
-    def render(self) -> tuple[Pixels, ...]:
-        """One picture a row, uint8 ``[H, W, 3]``.
-
-        Raises:
-            ResetNeeded: before the first reset.
-        """
-        rendering, found = self._rendering(), list[Pixels]()
-        for row in range(self.num_envs):
-            actions = self._actions(row)
-            chosen = None if actions is None else (trees.row(actions[0], row), trees.row(actions[1], row))
-            own = None if rendering is None else rendering[row]
-            found.append(self._renderer.draw(row, trees.row(self._obs, row), own, chosen))
-        return tuple(found)
-
-
-class AttackView(_View, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):  # type: ignore[misc]  # as above
-    """Renders the true observation beside the one that the agent receives.
-
-    ``render()`` returns the true observation (the one that the innermost wrapper on observations received), the
-    perturbed one (the one that comes out of this wrapper) and their difference, grey where nothing changed, times 1, 2,
-    5, 10, 20, 50 or 100, as much as the largest change so far allows. Of a stack of frames it is the newest.
-    Captions name the threats and say whether each attacked at this step. A vector gets a line a feature, scaled by the
-    budget where there is one, beside the environment's own rendering if its ``render_mode`` is ``rgb_array``. Under
-    wrappers on actions the caption has the agent's last action and the one that the environment received. Nothing is
-    drawn before ``render()`` is called, so ``gymnasium.wrappers.RecordVideo(AttackView(env), folder)`` films what an
-    agent saw.
-
-    It belongs right outside the wrappers that perturb: preprocessing that comes after them may lie outside the view.
-    Around :class:`adv_wrappers.atari.ShrinkFrames`, as in ``atari(raw=...)``, the true screens are made grey and small
-    as well; right around the wrappers at ``raw`` it shows them in colour.
-
-    Args:
-        env: the environment to wrap, a Gymnasium ``Env`` or ``VectorEnv`` (which renders one picture a row) that is
-            perturbed by at least one wrapper.
-        size: the number of pixels that the longer side of an image is enlarged to at least, every pixel to a square.
-        layout: which axis of an image is what (see :func:`adv_wrappers.core.image_layouts.layout_of`); None infers it.
-
-    Raises:
-        OrderError: for an environment without a wrapper that perturbs, and for an SB3 ``VecEnv``.
-        ValueRangeError: for arguments out of range.
-        SpaceError: for something that is no environment, and a layout that does not fit.
-
-    >>> env = AttackView(PerturbObservation(gym.make("CartPole-v1"), "noise:eps=0.05"))
-    >>> obs, info = env.reset(seed=0)
-    >>> env.render().shape
-    (176, 476, 3)
-    """
-
-    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(env, VectorEnv):
-            return VectorAttackView(env, *args, **kwargs)
-        if is_vec_env(env):
-            raise OrderError(f"AttackView goes inside an SB3 VecEnv: {INSIDE}")
-        return super().__new__(cls)
-
-    def __init__(
-        self,
-        env: AnyEnv,
-        size: Side = 336,
-        layout: str | None = None,
-    ) -> None:
-        if not isinstance(env, gym.Env):
-            raise SpaceError(f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}")
-        look: Info = {"size": size, "layout": layout}
-        RecordConstructorArgs.__init__(self, **look)
-        gym.Wrapper.__init__(self, env)
-        self._begin(env, ActionRecorder, env.observation_space, 1, **look)
-        self.whole_spec = False
-
-    __signature__ = inspect.Signature(list(inspect.signature(__init__).parameters.values())[1:])
-
-    @property
-    def spec(self) -> Any:  # type: ignore[override]
-        """Spec of the wrapped environment with this view added."""
-        self._cached_spec = None  # a layer's budget may have changed
-        return super().spec
-
-    def render(self) -> Pixels:
-        """The picture, uint8 ``[H, W, 3]``, always of the same size.
-
-        Raises:
-            ResetNeeded: before the first reset.
-        """
-        return self._renderer.draw(None, self._obs, self._rendering(), self._actions(0))

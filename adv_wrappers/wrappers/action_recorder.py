@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorWrapper
 
-from adv_wrappers.core.types import Array, Info
+from adv_wrappers.core.types import Info
 from adv_wrappers.errors import OrderError
-from adv_wrappers.wrappers.layer import LAYERS, Layer, counts, layers
+from adv_wrappers.wrappers.layer import Layer, layers
 
 INSIDE = "put AttackView around each environment, outside its layers, and then side by side"
 
@@ -50,28 +50,23 @@ class VectorActionRecorder(Recorder, VectorWrapper):
     """:class:`ActionRecorder` for a vector environment."""
 
 
-R = TypeVar("R", ActionRecorder, VectorActionRecorder)
-
-
-def record_actions(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Array], kind: type[R]) -> tuple[list[Layer], R | None]:
+def record_actions(env: gym.Env[Any, Any]) -> tuple[list[Layer], ActionRecorder | None]:
     """The layers of a stack, innermost first, and a recorder beneath those that perturb actions.
 
     Args:
-        env: the outermost wrapper of the stack.
-        kind: the recorder's class. One is inserted unless one is there; None is returned where no layer perturbs
-            actions.
+        env: the outermost wrapper of the stack. A recorder is inserted unless one is there; None is returned where no
+            layer perturbs actions.
 
     Raises:
-        OrderError: for an environment without layers, or whose layers are inside its rows.
+        OrderError: for an environment without layers.
     """
     found = layers(env)
     if not found:
-        hidden = f"; those inside the rows are out of reach: {INSIDE}" if counts(env)[LAYERS] else ""
-        raise OrderError(f"AttackView shows the layers beneath it, and there are none: wrap them first{hidden}")
+        raise OrderError("AttackView shows the layers beneath it, and there are none: wrap them first")
     innermost: Any = next((layer for layer in found if layer.on == "action"), None)
     if innermost is None:
         return found, None
     # put beneath that layer once, whoever asks
-    if not isinstance(innermost.env, kind):
-        innermost.env = kind(innermost.env)
+    if not isinstance(innermost.env, ActionRecorder):
+        innermost.env = ActionRecorder(innermost.env)
     return found, innermost.env
