@@ -66,7 +66,5 @@ def _show(comparison: ThreatComparison) -> None:
         bands_by_name = {f"{band}_band": change for band, change in bands.items()}
         rows.append({"threat": " ".join([name, *numbers]), **row, **bands_by_name})
     say(f"{comparison.title}\n")
-    if comparison.under:
-        say(f"as it comes: {' + '.join(comparison.under)}; threats are applied to that\n")
     columns = ("threat", "l2", "linf", "ssim", "psnr", *(f"{name} band" for name in BANDS))
     print_table(TextTable("", columns, tuple(lines)), rows)

@@ -19,16 +19,16 @@ from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.environments.environment import Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, threat_in_errors
-from adv_wrappers.evaluation.measurements import image_distances
+from adv_wrappers.evaluation.measurements.image_distances import l2, linf, psnr, ssim
 from adv_wrappers.evaluation.threat_stacks import parts_of_stack
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
 from adv_wrappers.rendering.frames import FrameReader
 from adv_wrappers.threats.presets import as_threat
-from adv_wrappers.threats.text import caption, name_and_arguments
+from adv_wrappers.threats.text import name_and_arguments
 from adv_wrappers.utils.validation import Limits, LongCount, checked
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.policy_runner import PolicyRunner
-from adv_wrappers.wrappers.layer import AnyEnv, layers
+from adv_wrappers.wrappers.layer import AnyEnv
 from adv_wrappers.wrappers.wrap import wrap
 
 # For games that the daylight paper does not have: numbers that change something and leave the picture readable.
@@ -66,8 +66,6 @@ def compare_threats(
     *,
     step: Annotated[int, Limits(0, 10**9)] = 100,
     seed: LongCount = 0,
-    raw: bool = False,
-    layout: str | None = None,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
 ) -> ThreatComparison:
@@ -75,7 +73,7 @@ def compare_threats(
 
     Every threat is applied to the same observation by a wrapper of its own, as in an episode that begins with it and
     has the reset seed ``seed``. Timings are left out: a picture shows an attack. An environment that perturbs its
-    observations itself is played as it is, and the result says so (``ThreatComparison.under``).
+    observations itself is played as it is.
 
     Args:
         source: an id (an Atari game is put behind :func:`adv_wrappers.atari.atari`), an environment, or an observation.
@@ -85,8 +83,6 @@ def compare_threats(
             random.
         step: steps that are played before the picture.
         seed: seeds the episode and all draws.
-        raw: the colour screen of an Atari game, not the observation of agents. It is uint8 ``[210, 160, 3]``.
-        layout: which axis of the observation is what, such as CHW; None takes what fits its shape.
         env_kwargs, make: of an id, as for :func:`adv_wrappers.evaluate`.
 
     Raises:
@@ -95,12 +91,9 @@ def compare_threats(
     """
     # the observation: as it was given, or where an episode has come to
     agent = load_victim(victim) if isinstance(victim, str) else victim
-    under: tuple[str, ...] = ()
     space: Any
     actions: Space = spaces.Discrete(2) if agent is None else agent.action_space
     if isinstance(source, np.ndarray):
-        if raw:
-            raise SpaceError("raw=True takes the screen of an Atari game, but an observation was given")
         # an observation alone, whose space follows from its dtype
         name = title = "an observation"
         true, space = source, spaces.Box(0, 255 if source.dtype == np.uint8 else 1, source.shape, source.dtype.type)
@@ -109,19 +102,14 @@ def compare_threats(
         made = Environment.of(source, agent, env_kwargs, make).make_one() if isinstance(source, str) else source
         name = source if isinstance(source, str) else getattr(made.spec, "id", None) or "an environment"
         title = f"{name}, step {step}"
+        space, actions = made.observation_space, made.action_space
         try:
-            true = _played(made, agent, step, seed, raw)
-            space = made.observation_space
-            actions = made.action_space
-            # the emulator's screen lies beneath all of them
-            under = () if raw else tuple(caption(each.threat) for each in layers(made) if each.on == "observation")
+            true = _played(made, agent, step, seed)
         finally:
             if isinstance(source, str):
                 made.close()
-        if raw:
-            space, layout = spaces.Box(0, 255, true.shape, np.uint8), None
     try:
-        frames = FrameReader(space, layout)
+        frames = FrameReader(space)
     except SpaceError as error:
         raise SpaceError(f"only images can be looked at, {name} has the observations {space}: {error}") from error
     limits = None if space.dtype == np.uint8 else (frames.low, frames.high)
@@ -135,20 +123,16 @@ def compare_threats(
         found = [name_and_arguments(layer, when=False) for layer in stack]
         names.append((" + ".join(part for part, _ in found), tuple(n for _, numbers in found for n in numbers)))
     # how far each has moved it
-    distances = tuple(_distances(true, each, frames.layout, limits) for each in perturbed)
-    return ThreatComparison(title, space, true, tuple(perturbed), tuple(names), distances, layout, under)
+    distances = tuple(_distances(true, each, limits) for each in perturbed)
+    return ThreatComparison(title, space, true, tuple(perturbed), tuple(names), distances)
 
 
-def _distances(
-    true: Array, perturbed: Array, layout: str, limits: tuple[float, float] | None
-) -> dict[str, float | None]:
+def _distances(true: Array, perturbed: Array, limits: tuple[float, float] | None) -> dict[str, float | None]:
     """``l2``, ``linf``, ``ssim`` and ``psnr`` of whole observations; ``ssim`` is None where its window does not fit."""
     pair = true[None], perturbed[None]
-    how: dict[str, dict[str, Any]] = {"ssim": {"layout": layout, "limits": limits}, "psnr": {"limits": limits}}
-    found: dict[str, float | None] = dict.fromkeys(image_distances.DISTANCES)
-    for name, distance in image_distances.DISTANCES.items():
-        with contextlib.suppress(SpaceError):
-            found[name] = float(distance(*pair, **how.get(name, {})))
+    found = {"l2": float(l2(*pair)), "linf": float(linf(*pair)), "ssim": None, "psnr": float(psnr(*pair, limits))}
+    with contextlib.suppress(SpaceError):
+        found["ssim"] = float(ssim(*pair, limits=limits))
     return found
 
 
@@ -173,11 +157,8 @@ def _stack(item: object) -> list[ThreatModel]:
     return made
 
 
-def _played(env: AnyEnv, victim: Victim | None, step: int, seed: int, raw: bool) -> Array:
-    """The observation after some steps, or the emulator's screen; a new episode begins where one ends."""
-    screen = getattr(getattr(env.unwrapped, "ale", None), "getScreenRGB", None)
-    if raw and screen is None:
-        raise SpaceError(f"raw=True takes the screen of an Atari game, {env} has none")
+def _played(env: AnyEnv, victim: Victim | None, step: int, seed: int) -> Array:
+    """The observation after some steps; a new episode begins where one ends."""
     if not isinstance(env.observation_space, spaces.Box):
         raise SpaceError(f"only images can be looked at, these observations are {env.observation_space}")
     # who plays: the victim, or nobody in particular
@@ -196,7 +177,7 @@ def _played(env: AnyEnv, victim: Victim | None, step: int, seed: int, raw: bool)
             obs, _ = env.reset()
             if runner is not None:
                 runner.reset()
-    seen = np.array(screen() if raw and screen is not None else obs)
+    seen = np.array(obs)
     if seen.dtype.kind == "f" and not np.isfinite(seen).all():
         raise ValueRangeError("the environment returned an observation that is not finite")
     return seen

@@ -58,8 +58,6 @@ class ThreatComparison:
         names: of each threat, the name and its numbers as ``key=value``.
         distances: from each perturbed observation to the true one, ``l2``, ``linf``, ``ssim`` and ``psnr`` of all
             frames together; ``ssim`` is None for images that are smaller than its window.
-        layout: which axis of the observation is what; None infers it.
-        under: threats that the environment has itself, which the observation came through; captions, innermost first.
     """
 
     title: str
@@ -68,22 +66,15 @@ class ThreatComparison:
     perturbed: tuple[Array, ...]
     names: tuple[tuple[str, tuple[str, ...]], ...]
     distances: tuple[Mapping[str, float | None], ...]
-    layout: str | None = None
-    under: tuple[str, ...] = ()
-
-    @property
-    def true_label(self) -> str:
-        """What the observation is called: ``original``, or ``as it comes`` where it came through threats."""
-        return "as it comes" if self.under else "original"
 
     @property
     def stacked(self) -> bool:
         """Whether the observation is a stack of frames."""
-        return "F" in FrameReader(self.space, self.layout).layout
+        return "F" in FrameReader(self.space).layout
 
     def frame(self, observation: Array) -> GreyOrFloat:
         """The newest frame of an observation as grey levels 0 to 255, ``[H, W, 3]``."""
-        return FrameReader(self.space, self.layout).levels(observation)[-1]
+        return FrameReader(self.space).levels(observation)[-1]
 
     def spectrum(self, observation: Array) -> Spectrum:
         """Log-magnitude of the newest frame's Fourier transform, ``[H, W]``, frequency zero in the middle."""
@@ -104,7 +95,6 @@ class ThreatComparison:
 def draw_contact_sheet(comparison: ThreatComparison, path: str | Path) -> None:
     """Write a figure: a column for the original and each threat; the frame, its spectrum, and what changed.
 
-    An observation that came through threats of the environment's own is called ``as it comes``, and they are named.
     Below stand the distances of the whole observation (of all frames of a stack). The change of the spectrum is that
     of its logarithm, smoothed over neighbouring frequencies.
 
@@ -130,7 +120,7 @@ def draw_contact_sheet(comparison: ThreatComparison, path: str | Path) -> None:
     grid = figure.subplots(4, len(seen), squeeze=False)
     for axes, name in zip(grid[:, 0], ("image", "change", "spectrum", "its change"), strict=True):
         axes.set_ylabel(name, color=MUTED, fontsize=9)
-    heads = [(comparison.true_label, (*comparison.under, *["newest frame"] * comparison.stacked)), *comparison.names]
+    heads = [("original", ("newest frame",) * comparison.stacked), *comparison.names]
     for i, ((name, numbers), frame) in enumerate(zip(heads, frames, strict=True)):
         # the frame and its spectrum
         head = textwrap.fill(", ".join(numbers), 24, break_long_words=True, max_lines=2, placeholder="...")
@@ -233,7 +223,7 @@ def draw_spectra(comparison: ThreatComparison, path: str | Path) -> None:
     figure.supylabel("power", fontsize=9, color=MUTED)
     figure.legend(
         grid[0, 0].lines[:2],
-        [comparison.true_label, "perturbed"],
+        ["original", "perturbed"],
         loc="upper right",
         ncols=2,
         frameon=False,

@@ -62,7 +62,7 @@ WRONG_COMMANDS = (
     "suite CartPole-v1 VICTIM --eps -1", "suite CartPole-v1 VICTIM --eps 1 --scale victim",
     "suite CartPole-v1 VICTIM --eps 1 --attack nonsense", "certify CartPole-v1 VICTIM",
     "certify CartPole-v1 VICTIM --eps 1 --eps 1", "certify CartPole-v1 VICTIM --eps 1 --attack pgd:by=1",
-    "certify Hopper-v5 --victim zoo:hopper-ppo --eps 0.1", "look CartPole-v1 --raw", "report nowhere",
+    "certify Hopper-v5 --victim zoo:hopper-ppo --eps 0.1", "report nowhere",
     "look PongNoFrameskip-v4 --threat fgsm:eps=1", "plot nowhere", "standing add zoo:cartpole-dqn", "standing nonsense",
     "train-dynamics Hopper-v5 --victim zoo:hopper-ppo --random 3 --out o",
     "train-critic Hopper-v5 --victim zoo:hopper-ppo --eps -1 --out o", "train-adversary CartPole-v1 VICTIM --out o",

@@ -48,7 +48,6 @@ def invoke(*words: str):
         ([*SUITE, "--eps", "1", "--scale", "victim"], "--scale victim needs a victim with a unit of its own"),
         ([*CERTIFY, "--eps", "1", "--eps", "1"], "--eps must be different radii"),
         ([*CERTIFY, "--eps", "1", "--scale", "victim"], "--scale victim needs a victim"),
-        (["look", "CartPole-v1", "--raw"], "--raw takes the screen of an Atari game"),
         (
             ["train-dynamics", "Hopper-v5", "--victim", "zoo:hopper-ppo", "--random", "3", "--out", "o"],
             "--random must be",
