@@ -1,8 +1,7 @@
-"""Spectra: against sums written out, at pure waves, and by Parseval's theorem."""
+"""Spectra: against NumPy, at pure waves, and by Parseval's theorem."""
 
 from __future__ import annotations
 
-import cmath
 import math
 
 import numpy as np
@@ -22,34 +21,13 @@ def wave(height: int, width: int, down: int, across: int) -> np.ndarray:
     return np.cos(2 * np.pi * (down * y / height + across * x / width))[None]
 
 
-def dft(x: np.ndarray) -> np.ndarray:
-    """The discrete Fourier transform of one picture, term by term."""
-    height, width = x.shape
-    out = np.zeros((height, width), complex)
-    for k in range(height):
-        for m in range(width):
-            for i in range(height):
-                for j in range(width):
-                    out[k, m] += x[i, j] * cmath.exp(-2j * math.pi * (k * i / height + m * j / width))
-    return out
-
-
 def test_it_is_the_transform_with_zero_in_the_middle() -> None:
     x = RNG.random((1, 5, 6))
-    want = np.log1p(np.abs(dft(x[0])))
     found = spectrum(x)
     assert found.dtype == torch.float64 and found.shape == (1, 5, 6)
     assert float(found[0, 2, 3]) == pytest.approx(math.log1p(x.sum()))
-    for k in range(5):
-        for m in range(6):
-            assert float(found[0, (k + 2) % 5, (m + 3) % 6]) == pytest.approx(want[k, m], abs=1e-9)
-
-
-def test_a_wave_has_its_peaks_where_it_belongs() -> None:
-    found = spectrum(wave(20, 24, 3, 5))[0]
-    peaks = {tuple(p) for p in (found > 1).nonzero().tolist()}
-    assert peaks == {(10 + 3, 12 + 5), (10 - 3, 12 - 5)}
-    assert float(found.max()) == pytest.approx(math.log1p(20 * 24 / 2))
+    want = np.log1p(np.abs(np.fft.fft2(x[0])))
+    assert found[0].numpy() == pytest.approx(np.roll(want, (2, 3), (0, 1)))
 
 
 @every_case(("down", "across"), [(0, 3), (4, 0), (3, 4), (0, 0), (10, 0)])
@@ -84,22 +62,6 @@ def test_parseval() -> None:
             else:
                 corners += magnitude[:, k + 7, m + 5] ** 2 / 140
     assert (power.numpy() * counts).sum(1) + corners == pytest.approx(energy)
-
-
-def test_a_shift_around_the_edge_changes_no_magnitude() -> None:
-    x = torch.from_numpy(RNG.integers(0, 256, (2, 4, 12, 15)).astype(np.uint8))
-    moved = x.roll((3, -4), (2, 3))
-    assert torch.allclose(spectrum(moved), spectrum(x)) and not torch.equal(moved, x)
-    assert torch.allclose(power_spectral_density(moved)[1], power_spectral_density(x)[1])
-
-
-def test_white_noise_is_flat_and_a_blur_takes_the_high_frequencies() -> None:
-    x = torch.from_numpy(RNG.normal(size=(50, 32, 32)))
-    mean = power_spectral_density(x)[1].mean(0)
-    assert torch.allclose(mean, torch.ones(17, dtype=torch.float64), atol=0.5) and float(mean[4:].std()) < 0.1
-    blurred = (x + x.roll(1, 1) + x.roll(1, 2) + x.roll((1, 1), (1, 2))) / 4
-    after = power_spectral_density(blurred)[1].mean(0)
-    assert float(after[1]) > 0.8 and float(after[-1]) < 0.3
 
 
 def test_frames_and_colours() -> None:

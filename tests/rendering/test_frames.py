@@ -14,7 +14,6 @@ from adv_wrappers.rendering.frames import (
     amplified_difference,
     enlarge,
     factor_for,
-    gain_for,
     is_image,
     largest_change,
     to_pixels,
@@ -60,10 +59,6 @@ def test_the_difference_is_amplified_around_grey():
     assert (picture[0, 0] == UNCHANGED - 30).all() and (picture[1, 1] == UNCHANGED + 50).all()
     assert (picture[0, 1] == UNCHANGED).all() and largest_change(true, other) == 5
     assert amplified_difference(true, other, 100)[0, 0, 0] == 0  # clipped
-
-
-def test_gains():
-    assert [gain_for(x) for x in (0, 1, 1.27, 2, 25, 63.9, 64, 200)] == [100, 100, 100, 50, 5, 2, 1, 1]
 
 
 def test_pixels_become_squares():

@@ -11,8 +11,6 @@ import adv_wrappers as adv
 from adv_wrappers.rendering import attack_view, frames
 from adv_wrappers.rendering.attack_view import LINE, MARGIN, NARROWEST, AttackView
 from adv_wrappers.rendering.frames import UNCHANGED
-from adv_wrappers.threats.presets import parse_threat
-from adv_wrappers.threats.text import caption
 from tests.every_case import every_case
 from tests.rigs import RIGS, ReplayEnv, recorded
 
@@ -130,24 +128,6 @@ def test_captions(monkeypatch):
     assert lines[-1] == "the agent's action 1, the environment received 2" and env.unwrapped.received[-1] == [2]
     env.reset()
     assert captured(monkeypatch, env)["header"][-1][1].endswith("received -")
-
-
-def test_captions_of_threats():
-    texts = [
-        "fgsm:eps=1",
-        "pgd:eps=0.5,norm=l2",
-        "noise:kind=sign,eps=3,newest=true",
-        "median-blur:k=5",
-        "jpeg:quality=9",
-    ]
-    assert [caption(parse_threat(text)) for text in texts] == texts
-    assert caption(adv.threat("min-best", eps=1, p=0.5)) == "fgsm:eps=1,when=bernoulli(0.5)"  # which it is
-    assert caption(adv.ThreatModel("observation", adv.daylight.Rotation((-5, 5)))) == "rotation:degrees=-5;5"
-    assert caption(adv.ThreatModel("observation", adv.daylight.Rotation(), adv.Linf(3))) == "rotation:degrees=3,eps=3"
-    assert (
-        caption(adv.ThreatModel("observation", adv.Noise(), adv.Linf(3, scale=(1, 2) * 5)))
-        == "noise:eps=3,scale=<10 numbers>"
-    )
 
 
 def test_vectors_beside_the_environments_own_rendering(monkeypatch):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.rendering.frames import ATTACKED, rgb
 from adv_wrappers.rendering.plots import (
     TrainingCurve,
@@ -17,29 +15,14 @@ from adv_wrappers.rendering.plots import (
     plot_histograms,
     plot_trainings,
 )
-from tests.every_case import every_case
 
 STEPS = np.arange(1, 301) * 32
 CURVE = TrainingCurve(STEPS, 490 - 80 / STEPS, np.where(STEPS > 4000, 5, 9))
-COUNTS = np.array([10, 9, 0, 3])
-PLOTS: list[Callable[..., None]] = [
-    lambda path: plot_trainings({"": CURVE}, path, "resilience of somebody", 100),
-    lambda path: plot_histograms({"": COUNTS}, 10, path, "resilience of somebody"),
-    lambda path: plot_trainings({"a": CURVE, "b": CURVE}, path, "two victims", 100, 20),
-    lambda path: plot_histograms({"a": COUNTS, "b": COUNTS[:2]}, 10, path, "two victims"),
-]
 
 
 def test_trainings_of_two_victims(tmp_path: Path) -> None:
-    PLOTS[2](tmp_path / "p.png")
+    plot_trainings({"a": CURVE, "b": CURVE}, tmp_path / "p.png", "two victims", 100, 20)
     assert coloured(tmp_path / "p.png", ATTACKED)
-
-
-@every_case("plot", PLOTS)
-def test_a_plot_of_another_format_is_refused(tmp_path: Path, plot: Callable[..., None]) -> None:
-    with pytest.raises(ValueRangeError, match=r"written as \.png, \.svg or \.pdf, got"):
-        plot(tmp_path / "p.jpg")
-    assert not list(tmp_path.iterdir())
 
 
 def coloured(path: Path, colour: str) -> int:

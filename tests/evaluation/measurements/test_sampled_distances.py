@@ -36,15 +36,6 @@ def test_images_get_ssim_and_psnr_and_others_do_not(victim: Victim) -> None:
     assert adv.evaluate(FILM, Film, ["noise:eps=8"], 1, distances=("l2", "linf")).threats[1]["distances"] == {}
 
 
-def test_small_pictures_have_no_ssim() -> None:
-    def small() -> Film:
-        return Film(gym.spaces.Box(0, 255, (8, 9), np.uint8))
-
-    assert [*adv.evaluate(watcher(small()), small, ["noise:eps=8"], 1).threats[1]["distances"]] == ["psnr"]
-    with pytest.raises(AdvWrappersError, match="11 x 11"):
-        adv.evaluate(watcher(small()), small, distances="ssim")
-
-
 def test_they_are_means_over_the_attacked_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs: list[tuple[Any, Any]] = []
     places: list[tuple[int, int]] = []

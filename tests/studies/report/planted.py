@@ -70,14 +70,6 @@ class Deaf(nn.Module):
         return obs[:, :2] * 0 + torch.tensor([0.0, 1.0])
 
 
-class Masked(nn.Module):
-    """Right, by steps that have no slope anywhere."""
-
-    def forward(self, obs: Tensor) -> Tensor:
-        above = torch.round(obs[:, 0]) + 0 * obs[:, 1]
-        return torch.stack([1 - above, above], 1)
-
-
 def victim(net: nn.Module) -> adv.Victim:
     """An agent with these logits."""
     return adv.from_module(net, SEEN, GUESSES, "logits")

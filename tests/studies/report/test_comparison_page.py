@@ -10,7 +10,7 @@ import sqlite3
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.errors import OutputError, ValueRangeError
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.studies.report.charts import eps_text
 from adv_wrappers.studies.report.comparison_page import _pair, compare_pages
@@ -81,11 +81,6 @@ def test_the_comparison_says_what_became_of_the_verdict(played, tmp_path):
     assert found.sentence.replace("'", "&#39;") in found.page.read_text(encoding="utf-8")
 
 
-def test_the_same_rows_differ_by_nothing(played, tmp_path):
-    text = compare_pages(played, played, tmp_path / "both.html").page.read_text(encoding="utf-8")
-    assert "120.0 of zoo:cartpole-dqn, second and 120.0 of zoo:cartpole-dqn, first, which these episodes do" in text
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -141,9 +136,3 @@ def test_several_reports_that_could_be_compared_are_an_error(played, tmp_path):
         briefly_evaluated(victim, "noise:eps=0.2", tmp_path)
     with pytest.raises(ValueRangeError, match=r"several reports .*zoo:cartpole-ppo \(seed 0\), zoo:cartpole-a2c"):
         _pair(read_reports(played), read_reports(tmp_path))
-
-
-def test_a_file_of_somebody_is_not_overwritten(played, tmp_path):
-    (tmp_path / "both.html").write_text("<html>")
-    with pytest.raises(OutputError, match="no page of adv_wrappers"):
-        compare_pages(played, played, tmp_path / "both.html")

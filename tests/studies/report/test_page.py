@@ -171,20 +171,6 @@ def test_a_page_of_ours_is_replaced_and_nothing_else(played, tmp_path):
         write_page(played, tmp_path)
 
 
-def test_a_place_that_cannot_be_written_to_is_an_error(played, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="cannot write"):
-        write_page(played, tmp_path / "file" / "report.html")
-
-
-def test_a_failed_call_leaves_the_old_page(html, tmp_path):
-    out = tmp_path / "report.html"
-    out.write_bytes(before := html.encode())
-    with pytest.raises(ValueRangeError, match="no folder or file"):
-        write_page(tmp_path / "missing", out)
-    assert out.read_bytes() == before
-
-
 @every_case(
     ("choices", "expected"),
     [
@@ -258,14 +244,6 @@ def test_what_was_measured_beside_the_return_is_a_table(tmp_path):
     assert "Other measures" not in write_page(
         replace(found, threats=(replace(clean, metrics={}),)), tmp_path / "report.html"
     ).read_text(encoding="utf-8")
-
-
-def test_names_and_budgets_are_explained(html):
-    """What pgd is, and what an eps means where nobody chose it."""
-    text = " ".join(" ".join(Page(html).text).split())
-    assert "What the attacks do" in text and "One step of the full radius." in text
-    assert "Mirror the action in the middle of the action space" in text
-    assert "every feature may move by eps, in its own unit. How wide each feature ranges is not in these rows" in text
 
 
 def test_a_single_eps_is_no_line(tmp_path):

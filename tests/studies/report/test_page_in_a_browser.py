@@ -113,16 +113,6 @@ def test_a_page_fits_its_window(opened, name, width, scheme):
     assert (paper == "rgb(251, 250, 248)") == (scheme == "light")
 
 
-@pytest.mark.parametrize("width", [1440, 390])
-def test_letters_of_charts_are_large_enough_to_be_read(opened, width):
-    page = opened(width=width)
-    heights = page.evaluate(
-        "[...document.querySelectorAll('.plot span')].filter((t) => t.getClientRects().length)"
-        ".map((t) => t.getBoundingClientRect().height)"
-    )
-    assert heights and min(heights) > 11
-
-
 def names(page):
     return page.locator("table.sortable tbody tr:visible th").all_text_contents()
 

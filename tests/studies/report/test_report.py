@@ -25,7 +25,6 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.rows.store import Store
 from adv_wrappers.studies.report import agenda, eps_search
 from adv_wrappers.studies.report import observation_ranges as ranges_module
-from adv_wrappers.studies.report.advised_training import advised_training
 from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.report import report
 from adv_wrappers.studies.report.trials import Trial, TrialPlayer
@@ -33,7 +32,7 @@ from adv_wrappers.utils import deadline
 from adv_wrappers.utils.deadline import OutOfTime
 from tests.evaluation.made_reports import made_row
 from tests.every_case import every_case
-from tests.studies.report.planted import Deaf, Guess, Masked, Narrow, Plain, agent_for, showing, victim
+from tests.studies.report.planted import Deaf, Guess, Narrow, Plain, agent_for, showing, victim
 
 MINUTES = 1.0  # never used up: no time passes
 
@@ -112,26 +111,6 @@ def test_an_agent_that_breaks_below_a_hundredth(plain_report: Callable[[type], A
     assert "feature 0 alone" in made.verdict.sentence
     why = [text for text in made.verdict.cannot_tell if "train-agent" in text]
     assert len(why) == 1 and why[0].startswith("No training by train-agent is advised: "), "it has no layers"
-
-
-@pytest.mark.parametrize(
-    ("ref", "by"),
-    [
-        pytest.param("zoo:cartpole-dqn", "radial", marks=pytest.mark.slow),
-        pytest.param("zoo:cartpole-a2c", "wocar", marks=pytest.mark.slow),
-        ("zoo:cartpole-balance-sac", ""),
-    ],
-)
-def test_the_training_that_a_page_advises_begins_with_the_agent(ref: str, by: str) -> None:
-    pytest.importorskip("stable_baselines3")
-    agent = adv.load_victim(ref)
-    assert advised_training(agent).by == by
-    small: Any = {"steps": 16, "num_envs": 2, "checks": 1, "episodes": 1}
-    if by:
-        adv.train_agent("CartPole-v1", victim=agent, robust=by, eps=0.05, **small)
-    else:
-        with pytest.raises(VictimError, match="to begin from"):
-            adv.train_agent("CartPole-v1", "max-diff", 0.05, victim=agent, **small)
 
 
 @pytest.mark.slow
@@ -319,39 +298,12 @@ def test_parts_that_there_was_no_time_for_are_named(tmp_path: Path, monkeypatch:
     assert "Nothing was tried on image: the time was over before." in made.verdict.cannot_tell
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_details")
-def test_parts_that_an_unfinished_page_does_not_know_of_yet(tmp_path: Path) -> None:
-    """Pages are written while a report is made, before every part has had its turn."""
-    space, pages, out = spaces.Dict(image=IMAGE, vector=VECTOR), list[str](), tmp_path / "out"
-
-    def interrupt(sentence: str) -> None:
-        if sentence == "errors of image alone, from small to large":
-            pages.append((out / "report.html").read_text())
-            raise KeyboardInterrupt
-
-    given: dict[str, Any] = {"out": out, "episodes": 1}
-    with pytest.raises(KeyboardInterrupt):
-        report(agent_for(space), lambda: showing(space), MINUTES, tell=interrupt, **given)
-    assert "Nothing was tried on image: the report is still being made." in pages[0]
-    assert "Nothing was tried on image: the report was interrupted before." in (out / "report.html").read_text()
-    made = report(agent_for(space), lambda: showing(space), MINUTES, tell=None, **given)
-    assert not any("image: the" in sentence for sentence in made.verdict.cannot_tell)
-
-
 @pytest.mark.usefixtures("few_details")
 def test_parts_that_no_attack_fits_are_named_with_that_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrialPlayer, "fits", lambda *_: "it is an image")
     made = report(agent_for(IMAGE), lambda: showing(IMAGE), MINUTES, out=tmp_path / "out", episodes=1, tell=None)
     assert "Nothing was tried on what the agent sees: it is an image" in made.verdict.cannot_tell
     assert not any("the time was over" in sentence for sentence in made.verdict.cannot_tell)
-
-
-def test_no_adversary_is_trained_where_there_is_one_environment_alone() -> None:
-    said = list[str]()
-    sections: Any = SimpleNamespace(focus=0.1, num_envs=1, _note=said.append)
-    agenda.Agenda._train(sections)
-    assert said == ["No adversary is trained: that takes more than one environment at a time."]
 
 
 def test_a_training_ends_with_its_time_between_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,21 +361,6 @@ def test_a_slow_environment_has_fewer_episodes(slow: type[Slow], tmp_path: Path)
     made = report(victim(Plain()), slow, 4, out=tmp_path / "out", tell=None)
     assert made.choices.episodes == 2 and "rests on 2 episodes alone" in made.verdict.sentence
     assert slow.now < 4 * 60 + 5
-
-
-def test_the_time_is_over_before_the_episodes_that_were_asked_for(slow: type[Slow], tmp_path: Path) -> None:
-    with pytest.raises(ValueRangeError, match="an episode takes about 20 s here, and the report is of 20"):
-        report(victim(Plain()), slow, 1.0, out=tmp_path / "out", episodes=20, tell=None)
-    assert slow.now < 70
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_details")
-def test_an_agent_whose_gradient_is_masked(tmp_path: Path) -> None:
-    """Gradients lead nowhere; noise and queries do, and the warnings say so."""
-    made = found(Masked(), Guess, tmp_path / "out")
-    assert made.verdict.figure.mean < 0.7 * made.verdict.figure.of
-    assert any("gradient" in warning for warning in made.report.warnings)
 
 
 @pytest.mark.usefixtures("few_details")

@@ -15,7 +15,6 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.errors import StoreError, ValueRangeError
 from adv_wrappers.evaluation.rows.report import Report
-from adv_wrappers.evaluation.statistics.confidence_intervals import paired_difference
 from adv_wrappers.studies import Plan, Store, run
 from adv_wrappers.studies.report.agent_article import article_of
 from adv_wrappers.studies.report.choices import ReportChoices
@@ -88,11 +87,6 @@ def test_a_scale_of_all_features_that_change_is_the_whole_budget():
     found = sorted_report(made(*rows), ReportChoices(scale=(1.0, 2.0, 0.0, 1.0)))  # the third never changes
     assert [one.kind for one in found.attacked] == ["sweep", "feature"]
     assert [one.kind for one in sorted_report(made(*rows)).attacked] == ["feature", "feature"]
-
-
-def test_differences_are_of_paired_episodes():
-    found = paired_difference([1.0, 2.0, 3.0], [3.0, 4.0, 5.0])
-    assert (found.mean, found.low, found.high) == (-2.0, -2.0, -2.0) and found.caveat
 
 
 def test_a_store_of_a_plan_has_a_report_a_seed_and_a_victim(tmp_path):

@@ -95,12 +95,6 @@ def test_a_verdict_on_noise_alone_says_so(folder: Path) -> None:
             connection.execute("DELETE FROM cells WHERE name NOT IN ('none', 'noise:eps=0.2', 'noise:eps=0.4')")
 
 
-def test_a_size_that_little_time_found_is_said_to_be_an_upper_bound(folder: Path) -> None:
-    more = " A longer report may find a smaller size."
-    assert more in said(folder, untried=[{"threat": "pa-ad", "why": "needs training", "seconds": 9.0}]).sentence
-    assert more not in said(folder, untried=[]).sentence
-
-
 def test_what_may_be_chance_is_not_said_to_hurt(folder: Path) -> None:
     """An interval of what is taken that holds zero says nothing of other episodes; of too few there is none."""
     (agent,) = read_reports(folder).agents
@@ -181,12 +175,3 @@ def test_an_agent_is_hardened_against_what_breaks_it(folder: Path) -> None:
     assert found.figure is not None and found.figure.eps == 0.05 and found.figure.episodes == 2
     train = found.next[0]
     assert "--eps 0.05 " in train.command and "errors of this size (as 2 episodes showed), by radial" in train.what
-
-
-def test_the_number_says_how_many_episodes_it_is_the_mean_of(folder: Path) -> None:
-    """A search that had no time for all of the episodes has a row of the first ones."""
-    (agent,) = read_reports(folder).agents
-    first, *others = agent.rows
-    cut = [replace(one, row=replace(one.row, returns=one.row.returns[:2])) for one in others]
-    figure = verdict(replace(agent, rows=(first, *cut))).figure
-    assert figure is not None and figure.episodes == 2
