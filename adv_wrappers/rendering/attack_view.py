@@ -168,7 +168,7 @@ class VectorChart:
 Caption = tuple[str | None, str]  # the colour of its dot, and the text
 
 
-class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):  # type: ignore[misc]  # its render_mode is fixed
+class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Renders the true observation beside the one that the agent receives.
 
     ``render()`` returns the true observation (the one that the innermost wrapper on observations received), the
@@ -249,7 +249,7 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):  # typ
         return super().spec
 
     @property
-    def render_mode(self) -> str:
+    def render_mode(self) -> str:  # type: ignore[override]  # which is fixed
         """Always ``rgb_array``."""
         return "rgb_array"
 
