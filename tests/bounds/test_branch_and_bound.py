@@ -51,19 +51,6 @@ def test_a_limit_leaves_the_rest_undecided():
     assert decide(net, low, high, most_boxes=1).undecided.any()
 
 
-@pytest.mark.slow
-def test_every_box_by_itself():
-    torch.manual_seed(1)
-    net, (low, high) = net_of(1, nn.ReLU, 3), boxes(1, 3)
-    whole = decide(net, low, high, most_boxes=20)
-    for i in range(0, 30, 3):
-        one = decide(net, low[i : i + 1], high[i : i + 1], most_boxes=20)
-        assert torch.equal(one.found[0], whole.found[i]) and torch.equal(one.undecided[0], whole.undecided[i])
-        assert one.boxes[0] == whole.boxes[i]
-    few = decide(net, low, high, most_boxes=20, at_once=3)
-    assert torch.equal(few.found, whole.found) and torch.equal(few.boxes, whole.boxes)
-
-
 def test_margins_keep_what_is_nearly_the_largest():
     net = linear(torch.zeros(3, 2, dtype=torch.float64), torch.tensor([1.0, 1.0 - 1e-9, 0.0], dtype=torch.float64))
     low, high = torch.zeros(2, 2, dtype=torch.float64), torch.ones(2, 2, dtype=torch.float64)

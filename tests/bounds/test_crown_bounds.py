@@ -170,26 +170,6 @@ def test_a_specification_for_every_box_or_for_all():
         assert one[0].shape == (5, 4)
 
 
-def test_gradients_of_weights_and_box():
-    net, low, high = net_of("plain", "relu", 2)[0], randn(2, 3), randn(2, 3) + 0.3
-    names, weights = zip(*[(n, p.detach().requires_grad_()) for n, p in net.named_parameters()], strict=True)
-
-    class Bounds(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = net
-
-        def forward(self, low, high):
-            return crown(self.net, low, high, intermediate="crown")
-
-    def bounds(low, high, *weights):
-        named = {f"net.{n}": w for n, w in zip(names, weights, strict=True)}
-        return torch.func.functional_call(Bounds(), named, (low, high))
-
-    ends = low.requires_grad_(), high.requires_grad_()
-    assert torch.autograd.gradcheck(bounds, [*ends, *weights], fast_mode=True)
-
-
 def test_bounds_are_the_same_whatever_the_mode():
     net, shape = net_of("plain", "relu", 0)
     low, high = boxes(shape, 0, 5)

@@ -9,16 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.bounds import crown, graph_network, interval, rule
-from adv_wrappers.bounds.branch_and_bound import decide
-from adv_wrappers.bounds.rounding_error import rounding
+from adv_wrappers.bounds import crown, graph_network, interval
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.graph import GraphNetwork
 from adv_wrappers.networks.operations.arithmetic import Join, ProductStep
 from adv_wrappers.networks.operations.gelu_silu import Even
 from adv_wrappers.networks.operations.layer_norm import Standardized
 from adv_wrappers.networks.operations.pooling import MaxPool
-from tests.bounds.networks import NETS, TD3Actor, bounds_of_squares, boxes_of, net_of, points_of
+from tests.bounds.networks import NETS, TD3Actor, boxes_of, net_of, points_of
 from tests.core.helpers import randn
 from tests.networks.test_input_gradient import WIDTH, random_graph
 
@@ -37,16 +35,20 @@ def check_sound(name: str, seeds: int, ways: int) -> None:
     """No point of boxes lies outside of bounds, and none of linear bounds outside of interval bounds."""
     for seed in range(seeds):
         net, shape = net_of(name, seed)
-        low, high = boxes_of(shape, seed, 20, 30.0 if name == "impala" else 1.0)
-        points = points_of(low, high, 40)
-        values = net(points.flatten(0, 1)).unflatten(0, points.shape[:2])
-        slack = SLACK * (1 + values.abs().max())
-        for rows in (None, randn(2, values.shape[-1], seed=seed)):
-            found = values if rows is None else values @ rows.T
-            first = interval(net, low, high, rows)
-            for least, most in [first, *(crown(net, low, high, rows, *how) for how in HOW[:ways])]:
-                assert (found >= least - slack).all() and (found <= most + slack).all()
-                assert (least >= first[0] - slack).all() and (most <= first[1] + slack).all()
+        check_boxes(net, *boxes_of(shape, seed, 20, 30.0 if name == "impala" else 1.0), seed, ways)
+
+
+def check_boxes(net: nn.Module, low: torch.Tensor, high: torch.Tensor, seed: int, ways: int) -> None:
+    """The same of one network and some boxes."""
+    points = points_of(low, high, 40)
+    values = net(points.flatten(0, 1)).unflatten(0, points.shape[:2])
+    slack = SLACK * (1 + values.abs().max())
+    for rows in (None, randn(2, values.shape[-1], seed=seed)):
+        found = values if rows is None else values @ rows.T
+        first = interval(net, low, high, rows)
+        for least, most in [first, *(crown(net, low, high, rows, *how) for how in HOW[:ways])]:
+            assert (found >= least - slack).all() and (found <= most + slack).all()
+            assert (least >= first[0] - slack).all() and (most <= first[1] + slack).all()
 
 
 @pytest.mark.parametrize("name", BOUNDED)
@@ -57,17 +59,7 @@ def test_no_point_lies_outside(name):
 
 @pytest.mark.parametrize("seed", range(8, 14))
 def test_no_point_lies_outside_of_bounds_on_random_graphs(seed):
-    net = GraphNetwork(random_graph(seed))
-    low, high = boxes_of((WIDTH,), seed, 20)
-    points = points_of(low, high, 60)
-    values = net(points.flatten(0, 1)).unflatten(0, points.shape[:2])
-    slack = SLACK * (1 + values.abs().max())
-    for rows in (None, randn(2, values.shape[-1], seed=seed)):
-        found = values if rows is None else values @ rows.T
-        first = interval(net, low, high, rows)
-        for least, most in (first, crown(net, low, high, rows), crown(net, low, high, rows, "crown")):
-            assert (found >= least - slack).all() and (found <= most + slack).all()
-            assert (least >= first[0] - slack).all() and (most <= first[1] + slack).all()
+    check_boxes(GraphNetwork(random_graph(seed)), *boxes_of((WIDTH,), seed, 20), seed, 2)
 
 
 def product_without_error(patch):
@@ -139,18 +131,6 @@ def test_a_graph_computes_what_its_module_does(name):
     low, high = boxes_of(shape, 0, 3)
     for bound in (interval, crown):
         torch.testing.assert_close(torch.stack(bound(graph, low, high)), torch.stack(bound(net, low, high)))
-
-
-@pytest.mark.parametrize("name", [*OWN, "forward: gate", "forward: strided"])
-def test_rounding_errors_are_of_the_size_that_is_estimated(name):
-    net, shape = net_of(name)
-    x = (30 if name == "impala" else 3) * randn(200, *shape).float()
-    errors = copy.deepcopy(net).float()(x).double() - net(x.double())
-    spec = torch.eye(errors.shape[1], dtype=torch.float64)
-    estimate = rounding(net, x.double() - 0.01, x.double() + 0.01, spec, torch.finfo(torch.float32).eps)
-    computed = estimate > 0  # but constants beside what is
-    ratio = errors.abs()[computed] / estimate[computed]
-    assert ratio.max() < 4 and ratio.max() > 0.003
 
 
 @pytest.mark.parametrize("name", ["residual, GELU", "dueling", "normalised", "forward: gate"])
@@ -285,38 +265,6 @@ def test_what_has_no_bounds_is_named():
     for layer in (nn.BatchNorm1d(4), nn.Dropout(0.5)):
         with pytest.raises(VictimError, match=r"in training mode: call \.eval\(\)"):
             interval(nn.Sequential(layer, nn.Linear(4, 2)), x, x)
-
-
-def test_a_rule_of_ones_own_in_a_graph():
-    class Square(nn.Module):
-        def forward(self, x):
-            return x.square()
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.square, self.last = Square(), nn.Linear(4, 3)
-
-        def forward(self, x):
-            return self.last(x + self.square(x))
-
-    net, (low, high) = Net().double().requires_grad_(False), boxes_of((4,), 0, 20)
-    with pytest.raises(VictimError, match="known"):  # x.square() is no layer
-        interval(net, low, high)
-
-    rule(Square)(bounds_of_squares)
-
-    values = net(points_of(low, high, 100).flatten(0, 1)).view(100, 20, 3)
-    for least, most in (interval(net, low, high), crown(net, low, high)):
-        assert (values >= least - SLACK).all() and (values <= most + SLACK).all()
-
-
-def test_deciding_by_splitting():
-    net, (low, high) = net_of("dueling")[0], boxes_of((4,), 3, 10)
-    found = decide(net, low, high, most_boxes=50)
-    played = net(points_of(low, high, 200).flatten(0, 1)).view(200, 10, 3).argmax(-1)
-    assert (found.possible | ~nn.functional.one_hot(played, 3).bool().any(0)).all()
-    assert found.found.any(1).all() and not found.possible.all()
 
 
 def test_one_output_without_an_axis():

@@ -106,29 +106,6 @@ def test_one_convolution_is_tight():
     torch.testing.assert_close(least, down)
 
 
-def test_two_passes_a_layer(monkeypatch):
-    passes = []
-    plain = torch.nn.functional.linear
-    monkeypatch.setattr(torch.nn.functional, "linear", lambda *a: passes.append(1) or plain(*a))
-    interval(linear(randn(3, 3)), *boxes((3,), 0, 1.0))
-    assert len(passes) == 2
-
-
-@pytest.mark.parametrize("kind", ["plain", "nested", "picture"])
-def test_gradients_of_weights_and_box(kind):
-    net, shape = net_of(kind, "softplus", 1)
-    low, high = boxes(shape, 2, 0.5)
-    names, weights = zip(*[(n, p.detach().requires_grad_()) for n, p in net.named_parameters()], strict=True)
-    few = [low[:1].requires_grad_(), high[:1].add(0.1).requires_grad_(), *weights]
-
-    def bounds(low, high, *weights):
-        return torch.func.functional_call(
-            Ends(net), {f"net.{n}": w for n, w in zip(names, weights, strict=True)}, (low, high)
-        )
-
-    assert torch.autograd.gradcheck(bounds, few, fast_mode=True)
-
-
 @pytest.mark.parametrize("kind", ["plain", "nested", "picture"])
 @pytest.mark.parametrize("rows", [(4,), (3, 4)])
 def test_a_specification_is_multiplied_into_the_last_linear_layer(kind, rows):
@@ -167,17 +144,6 @@ def test_specifications_that_do_not_fit(spec, word):
     for net in (nn.Linear(4, 3), nn.Sequential(nn.Linear(4, 3), nn.Tanh())):
         with pytest.raises(ValueRangeError, match=word):
             interval(net, torch.zeros(2, 4), torch.ones(2, 4), spec)
-
-
-class Ends(nn.Module):
-    """The bounds as a module, so that torch can put other weights into it."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, low, high):
-        return interval(self.net, low, high)
 
 
 def test_what_has_no_rule_is_named():

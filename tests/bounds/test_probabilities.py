@@ -38,19 +38,6 @@ def test_the_bounds_are_reached_where_differences_are_free():
     torch.testing.assert_close(torch.cat([least, most]), torch.stack(at))
 
 
-def test_differences_are_tighter_than_bounds_of_single_outputs():
-    net, centre, actions = mlp(4, 3), randn(6, 4), torch.zeros(6, dtype=torch.int64)
-    low, high = interval(net, centre - 0.1, centre + 0.1, difference_spec(actions, 3, torch.float64))
-    least, most = interval(net, centre - 0.1, centre + 0.1)
-    assert (low[:, 1:] > (least - most[:, :1])[:, 1:]).all() and (high[:, 1:] < (most - least[:, :1])[:, 1:]).all()
-
-
-def test_gradients():
-    actions = torch.tensor([1, 0])
-    low = randn(2, 3).requires_grad_()
-    assert torch.autograd.gradcheck(lambda low: log_probability(low, low + 1, actions), [low])
-
-
 @pytest.mark.parametrize("actions", [torch.tensor([0.0]), torch.tensor(0), torch.zeros(1, 1, dtype=torch.int64)])
 def test_what_are_no_actions(actions):
     with pytest.raises(ValueRangeError, match="int64"):

@@ -140,12 +140,6 @@ def test_a_box_that_is_too_small_is_found(monkeypatch):
         test_it_holds_what_attacks_show_and_no_more(FLOATS, Linf(0.1), True, torch.float32)
 
 
-def test_the_function():
-    low, high = observation_box(FLOATS, Linf(0.5), recording(FLOATS))
-    assert low.shape == high.shape == (30, 5) and low.dtype == torch.float32
-    assert observation_box(UNITS, Linf(0.5), recording(UNITS))[0].dtype == torch.float64
-
-
 DICT = spaces.Dict({"a": FLOATS})
 
 

@@ -35,15 +35,6 @@ def test_space_to_depth_has_an_inverse():
     assert torch.equal(layout.inverse(layout(x)), x)
 
 
-def test_rearranged_convolution():
-    conv = nn.Conv2d(2, 6, 8, 4).double()
-    x = torch.randn(3, *SHAPE, dtype=torch.float64)
-    layout = picture_layout([Node(conv, (0,))], SHAPE, 1)
-    torch.testing.assert_close(
-        functional.conv2d(layout(x), layout(conv.weight), conv.bias), conv(x), rtol=0, atol=1e-12
-    )
-
-
 NORMAL = Normalize(torch.tensor([0.5]), torch.tensor([2.0]))
 
 
@@ -75,13 +66,11 @@ CONV = nn.Conv2d(2, 6, 3, padding=1)
 @every_case(
     ("nodes", "rows", "side"),
     [
-        (chain([nn.Conv2d(2, 6, 8, 4)]), 1, 4),
         (chain([nn.Conv2d(2, 6, 8, 4, padding=2)]), 1, 1),
         (chain([CONV, nn.MaxPool2d(2)]), 1, 1),
         (chain([CONV]), 8, 1),
         (chain([CONV]), 7, None),
         (chain([Normalize(torch.zeros(2, 12, 16), torch.ones(1)), CONV]), 8, 1),
-        (chain([nn.ReLU(), nn.Flatten(), nn.Linear(384, 2)]), 8, None),
         (chain([Permute((0, 3, 1, 2)), CONV]), 8, None),
         ([Node(CONV, (0,)), Node(CONV, (0,)), Node(Join("sum"), (1, 2))], 8, None),
         ([Node(nn.Conv2d(2, 6, 8, 4), (0,)), Node(nn.Flatten(), (0,))], 8, None),

@@ -252,14 +252,7 @@ class Drifting(Walk):
         ({"victim": from_module(linear(randn(2, 3)), box(3), box(2), "mean")}, VictimError, "is for action space Box"),
         ({"victim": from_module(linear(randn(4, 3)), box(3), PAIRS, "logits")}, VictimError, "MultiDiscrete"),
         ({"victim": agent("logits"), "by": "q"}, VictimError, "by='q' needs Q-values"),
-        ({"by": "best"}, ValueRangeError, "by must be"),
-        ({"gamma": 2.0}, ValueRangeError, "gamma must be"),
-        ({"cost": -0.5}, ValueRangeError, "cost must be .*-0.5"),
         ({"seeds": []}, ValueRangeError, "at least one seed, got none"),
-        ({"seeds": [0.5]}, ValueRangeError, "seeds must be .*0.5"),
-        ({"horizon": 0}, ValueRangeError, "horizon must be .*0"),
-        ({"max_nodes": 0}, ValueRangeError, "max_nodes must be .*0"),
-        ({"lowest_reward": "1"}, ValueRangeError, "lowest_reward must be"),
         ({"lowest_reward": -1.0}, ValueRangeError, "a lowest_reward= below 0 needs a horizon"),
         ({"lowest_reward": 0.1}, ValueRangeError, "expected rewards of at least lowest_reward=0.1, got 0.0"),
         ({"env": lambda: Walk(lost=1.0)}, ValueRangeError, "expected rewards of at least lowest_reward=0, got -"),
@@ -289,11 +282,3 @@ def test_an_environment_that_draws_or_is_replayed_is_searched_as_any_other(env, 
     with pytest.warns(RuntimeWarning, match=words):
         found = fewest_perturbations(victim, env, [0, 1, 2], 0.4, by)
     assert found.steps == plain.steps and (found.objective == plain.objective).all()
-
-
-@every_case("budgets", [[2.5], [-1], ["2"], [True]])
-def test_budgets_are_whole_numbers(budgets):
-    with pytest.raises(ValueRangeError, match="budgets must be a list, each an integer of at least 0"):
-        resilience_profile(agent(), Walk, [0], budgets)
-    with pytest.raises(ValueRangeError, match="budgets must hold at least one number of perturbations, got none"):
-        resilience_profile(agent(), Walk, [0], [])

@@ -79,18 +79,6 @@ def test_input_gradient_is_autograd(name):
     assert all(torch.equal(v, weight[k]) for k, v in net.state_dict().items())
 
 
-@every_case("name", NETS)
-def test_input_gradient_in_float32(name):
-    torch.manual_seed(0)
-    net = NETS[name]().requires_grad_(False)
-    x = torch.randn(4, *((2, 10, 10) if name in PICTURES else (4,)))
-    slope = torch.randn_like(net(x))
-    found = graph_of(net).input_gradient(lambda params: slope)(x)
-    (expected,) = torch.autograd.grad((net(x.requires_grad_()) * slope).sum(), x)
-    assert found.dtype == torch.float32
-    assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
-
-
 def test_many_rows_take_a_tanh_by_sigmoids():
     torch.manual_seed(0)
     net = NETS["mlp"]().requires_grad_(False)
