@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -90,47 +90,40 @@ def play_choices(
         ValueRangeError: for observations or rewards that are not finite.
     """
     until, episodes = until or PathDeadlines(Deadline(None), Deadline(None)), len(seeds)
-    returns = np.zeros(episodes)
+    returns, certified = np.zeros(episodes), np.zeros(episodes)
     lengths = np.zeros(episodes, np.int64)
-    certified = np.zeros(episodes)
     finished = np.zeros(episodes, bool)
     envs = [make_env() for _ in range(min(num_envs, episodes))]
+    space = envs[0].observation_space
     start = int(reachable.victim.action_space.start)  # type: ignore[attr-defined]  # one discrete action
     try:
-        # an episode in every environment
-        playing: dict[int, tuple[int, Any]] = {}  # by the number of the environment, what it shows
-        for i, env in enumerate(envs):
-            playing[i] = i, np.array(env.reset(seed=seeds[i])[0])
-        begun = len(envs)
-        while playing and not until.steps.passed:
-            rows, now = list(playing), [episode for episode, _ in playing.values()]
-            space = envs[0].observation_space
-            seen = np.stack([observation for _, observation in playing.values()]).astype(space.dtype, copy=False)
-            # where there is no time for bounds the path goes on without a certification rate
-            if until.bounds.passed:
-                outputs = reachable.outputs(seen)
-                possible, certified[now] = np.ones(tuple(outputs.shape), bool), np.nan
-            else:
-                possible, outputs = reachable.at(seen)
-                certified[now] += possible.sum(1) == 1
-            actions = (choose(possible, outputs) + start).cpu().numpy()
-            # an environment whose episode is over begins the next one, as long as there is one
-            for row, episode, action in zip(rows, now, actions, strict=True):
-                observation, reward, terminated, truncated, _ = envs[row].step(action)
-                returns[episode] += float(reward)
-                lengths[episode] += 1
-                if not np.isfinite(returns[episode]):
-                    raise ValueRangeError(f"the environment returned a reward that is not finite: {reward}")
-                finished[episode] = terminated or truncated
-                if not finished[episode]:
-                    playing[row] = episode, np.array(observation)
-                elif begun < episodes:
-                    playing[row] = begun, np.array(envs[row].reset(seed=seeds[begun])[0])
-                    begun += 1
+        for first in range(0, episodes, len(envs)):
+            # as many episodes side by side as there are environments; what each that goes on shows
+            playing = dict(zip(range(first, episodes), envs, strict=False))
+            shown = {i: np.array(env.reset(seed=seeds[i])[0]) for i, env in playing.items()}
+            while shown and not until.steps.passed:
+                now = list(shown)
+                seen = np.stack([*shown.values()]).astype(space.dtype, copy=False)
+                # where there is no time for bounds the path goes on without a certification rate
+                if until.bounds.passed:
+                    outputs = reachable.outputs(seen)
+                    possible, certified[now] = np.ones(tuple(outputs.shape), bool), np.nan
                 else:
-                    del playing[row]
-                if finished[episode] and on_episode is not None:
-                    on_episode(begun - len(playing))
+                    possible, outputs = reachable.at(seen)
+                    certified[now] += possible.sum(1) == 1
+                lengths[now] += 1
+                actions = (choose(possible, outputs) + start).cpu().numpy()
+                for i, action in zip(now, actions, strict=True):
+                    observation, reward, terminated, truncated, _ = playing[i].step(action)
+                    returns[i] += float(reward)
+                    if not np.isfinite(returns[i]):
+                        raise ValueRangeError(f"the environment returned a reward that is not finite: {reward}")
+                    shown[i] = np.array(observation)
+                    if terminated or truncated:
+                        finished[i] = True
+                        del shown[i]
+                        if on_episode is not None:
+                            on_episode(int(finished.sum()))
     finally:
         for env in envs:
             env.close()

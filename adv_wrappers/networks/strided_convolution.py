@@ -43,17 +43,17 @@ class SpaceToDepth:
         return squares.reshape(n, c // (s * s), h * s, w * s)
 
 
-def picture_layout(nodes: Sequence[Node], shape: tuple[int, ...], rows: int) -> SpaceToDepth | None:
-    """How a number of pictures ``[*S]`` are laid out for a network on a processor; None where that does not pay.
+def picture_layout(nodes: Sequence[Node], shape: tuple[int, ...]) -> SpaceToDepth | None:
+    """How pictures ``[*S]`` are laid out for a network on a processor; None where that does not pay.
 
     Squares of one pixel leave the shape as it is: pictures whose channels are last in memory. Of such ones max pooling
-    takes a tenth of the time; single small pictures without it, or without a stride, are faster as they are.
+    takes a tenth of the time; without it, and without a stride, pictures are faster as they are.
     """
     conv, uniform = _first_convolution(nodes)
     if conv is None or len(shape) != 3:
         return None
     squares = _squares_of(conv, shape) if uniform else None
-    pays = rows >= 8 or conv.stride != (1, 1) or any(isinstance(node.layer, nn.MaxPool2d) for node in nodes)
+    pays = conv.stride != (1, 1) or any(isinstance(node.layer, nn.MaxPool2d) for node in nodes)
     return squares or (SpaceToDepth(1) if pays else None)
 
 

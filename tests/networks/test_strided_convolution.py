@@ -56,29 +56,28 @@ NORMAL = Normalize(torch.tensor([0.5]), torch.tensor([2.0]))
     ],
 )
 def test_what_is_rearranged(layers, shape, pays):
-    layout = picture_layout(chain(layers), shape, 1)
+    layout = picture_layout(chain(layers), shape)
     assert (layout is not None and layout.side > 1) is pays
 
 
-CONV = nn.Conv2d(2, 6, 3, padding=1)
+CONV, STRIDED = nn.Conv2d(2, 6, 3, padding=1), nn.Conv2d(2, 6, 8, 4, padding=2)
 
 
 @every_case(
-    ("nodes", "rows", "side"),
+    ("nodes", "side"),
     [
-        (chain([nn.Conv2d(2, 6, 8, 4, padding=2)]), 1, 1),
-        (chain([CONV, nn.MaxPool2d(2)]), 1, 1),
-        (chain([CONV]), 8, 1),
-        (chain([CONV]), 7, None),
-        (chain([Normalize(torch.zeros(2, 12, 16), torch.ones(1)), CONV]), 8, 1),
-        (chain([Permute((0, 3, 1, 2)), CONV]), 8, None),
-        ([Node(CONV, (0,)), Node(CONV, (0,)), Node(Join("sum"), (1, 2))], 8, None),
-        ([Node(nn.Conv2d(2, 6, 8, 4), (0,)), Node(nn.Flatten(), (0,))], 8, None),
-        ([Node(Join("sum"), (0, 0)), Node(CONV, (1,))], 8, None),
+        (chain([STRIDED]), 1),
+        (chain([CONV, nn.MaxPool2d(2)]), 1),
+        (chain([CONV]), None),
+        (chain([Normalize(torch.zeros(2, 12, 16), torch.ones(1)), STRIDED]), 1),
+        (chain([Permute((0, 3, 1, 2)), STRIDED]), None),
+        ([Node(STRIDED, (0,)), Node(STRIDED, (0,)), Node(Join("sum"), (1, 2))], None),
+        ([Node(nn.Conv2d(2, 6, 8, 4), (0,)), Node(nn.Flatten(), (0,))], None),
+        ([Node(Join("sum"), (0, 0)), Node(STRIDED, (1,))], None),
     ],
 )
-def test_what_is_laid_out(nodes, rows, side):
-    layout = picture_layout(nodes, SHAPE, rows)
+def test_what_is_laid_out(nodes, side):
+    layout = picture_layout(nodes, SHAPE)
     assert (layout and layout.side) == side
 
 

@@ -601,13 +601,8 @@ class BeamSearch:
                 least[state.episode] = promise, state
         # from there without an attack to the end of the episode
         for _, state in least.values():
-            node = state.node
-            while True:
-                after = self.episodes.step(node, self.episodes.actions(self.episodes.batch([node.observation]))[0])
-                if after.over:
-                    break
-                node = self.episodes.save(after)
-            found[state.episode].end(state.group, after.total, state.path)
+            *_, last = self.episodes.follow(state.node)
+            found[state.episode].end(state.group, last.total, state.path)
 
     def _children(self, beam: list[BeamState], found: list[BeamEpisode], t: int) -> Iterator[BeamState]:
         """The states after one more step at which the episode goes on; returns of those that end there are kept."""

@@ -309,20 +309,14 @@ class TimingSearch:
 
     def _clean_episode(self, seed: int) -> tuple[TreeNode, float, float]:
         """The first state, and the return without perturbations, whole and within the horizon."""
-        tree, horizon = self.tree, self.horizon
-        first = tree.reset(seed)
-        observation = first.observation
-        clean = 0.0
-        clean_then = 0.0
+        first = self.tree.reset(seed)
+        clean, clean_then = 0.0, 0.0
         # the victim's own way, in an environment that has to draw nothing
-        for t in itertools.count():
-            action = tree.actions(tree.batch([observation]))[0]
-            observation, reward, terminated, truncated, _ = tree.env.step(action)
-            clean += self._checked_reward(float(reward))
-            clean_then = clean if horizon is None or t < horizon else clean_then
-            if terminated or truncated:
-                break
-        tree.check_drew_nothing(first)
+        for after in self.tree.follow(first):
+            self._checked_reward(after.reward)
+            clean = after.total
+            clean_then = clean if self.horizon is None or after.steps <= self.horizon else clean_then
+        self.tree.check_drew_nothing(first)
         return first, clean, clean_then
 
     def _checked_reward(self, reward: float) -> float:

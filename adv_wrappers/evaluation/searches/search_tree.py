@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -174,12 +175,29 @@ class DeterministicEpisodes:
             ValueRangeError: for a reward that is not finite.
         """
         node.snapshot.restore(self.env)
+        return self._stepped(action, node.steps, node.total)
+
+    def follow(self, node: TreeNode) -> Iterator[Transition]:
+        """The victim's own way from a node to the end of the episode; nothing else may be stepped meanwhile.
+
+        Raises:
+            ValueRangeError: for a reward that is not finite.
+        """
+        node.snapshot.restore(self.env)
+        observation, steps, total, over = node.observation, node.steps, node.total, False
+        while not over:
+            after = self._stepped(self.actions(self.batch([observation]))[0], steps, total)
+            yield after
+            observation, _, _, steps, total, over = after
+
+    def _stepped(self, action: Any, steps: int, total: float) -> Transition:
+        """One step of the environment, after so many steps and rewards."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         earned = float(reward)
-        total = node.total + earned
+        total += earned
         if not math.isfinite(total):
             raise ValueRangeError(f"the environment returned a reward that is not finite: {reward}")
-        return Transition(observation, info, earned, node.steps + 1, total, bool(terminated or truncated))
+        return Transition(observation, info, earned, steps + 1, total, bool(terminated or truncated))
 
     def save(self, after: Transition) -> TreeNode:
         """The node that the last :meth:`step` led to; saving takes longer than the step, so it is asked for."""
@@ -212,12 +230,8 @@ class DeterministicEpisodes:
     def check_deterministic(self, seed: int) -> None:
         """Play the first steps of an episode, and see whether they draw random numbers (:meth:`check_drew_nothing`)."""
         first = self.reset(seed)
-        observation = first.observation
-        for _ in range(_LOOKED_AT):
-            action = self.actions(self.batch([observation]))[0]
-            observation, _, terminated, truncated, _ = self.env.step(action)
-            if terminated or truncated:
-                break
+        for _ in itertools.islice(self.follow(first), _LOOKED_AT):
+            pass
         self.check_drew_nothing(first)
 
     def actions(self, observations: Any) -> Array:
