@@ -545,8 +545,7 @@ victims
 evaluate --help
 evaluate {_SHORT} --threat pgd:eps=0.3 --episodes 1 --num-envs 1 --seed 0 --device cpu
 evaluate {_SHORT} --threat noise:eps=0.3 --episodes 2 --best-of 2 --by loss --measure 0=0.1 --minimum 0
-evaluate {_SHORT} --episodes 2 --num-envs 2 --select sample --at-least 3 --junit gate.xml
-evaluate {_SHORT} --threat flip --seeds 0,1 --store rows.db --episodes 1
+evaluate {_SHORT} --episodes 2 --num-envs 2 --select sample --at-least 3
 run plan.json --store rows.db --workers 1
 run plan.toml --store rows.db --dry-run
 plot rows.db --x eps --y regret --hue victim --col env --out curves.svg
@@ -561,7 +560,7 @@ train-adversary {_SHORT} --kind pa-ad --eps 0.1 {_TINY} --when every(2) --out ma
 train-agent {_SHORT} --algorithm dqn --adversary pgd --eps 0.1 {_TINY} --rewards raw --out made
 train-agent Short-v0 --robust sa --eps 0.1 {_TINY} --observations raw --select mode --out made
 train-critic {_HOPPER} --steps 2 --one --num-envs 1 --episodes 1 --out made
-train-critic {_HOPPER} --steps 2 --robust-eps 0.1 --weight 0.1 --box both --successor next --num-envs 1 --out made
+train-critic {_HOPPER} --steps 2 --eps 0.1 --scale victim --episodes 1 --num-envs 1 --out made
 train-dynamics {_HOPPER} --transitions 100 --width 4 --layers 1 --epochs 1 --num-envs 1 --lr 0.1 --out made
 resilience {_SHORT} {_TINY} --cost 1 --r-max 3 --algorithm ppo --out made
 robustness {_SHORT} {_TINY} --budget 1 --hard --how noise:eps=0.1 --out made

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
+from adv_wrappers.cli.gate import AT_LEAST, judge_report, pass_or_fail
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import main, print_if_unwritten
 from adv_wrappers.cli.options import FOLDER, KIND, TRUST_FILE, VICTIM_FILE, Text, load_agent
 from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.cli.run import STORE, finish, play, rows_of_store, show
 from adv_wrappers.cli.signatures import command
 from adv_wrappers.utils.files import held
 from adv_wrappers.utils.parsing import parse_value
@@ -47,13 +45,6 @@ def _show(report: Report) -> None:
     print_table(report.table(), [row.to_dict() for row in report.threats])
 
 
-def _read_seeds(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(map(int, text.split(",")))
-    except ValueError as error:
-        raise ValueError(f"expected whole numbers with commas between them, got {text!r}") from error
-
-
 @command(
     "evaluate",
     "adv_wrappers.evaluate",
@@ -64,49 +55,17 @@ def _read_seeds(text: str) -> tuple[int, ...]:
     trust=TRUST_FILE,
 )
 @KIND
-@click.option("--store", type=STORE, help="for rows of several seeds and calls, instead of --out")
-@click.option("--seeds", type=Text(_read_seeds, "0,1,2"), help="with --store, instead of --seed")
-@gate_options
+@AT_LEAST
 @table_options
-def evaluate_(
-    env: str,
-    store: Path | None,
-    seeds: tuple[int, ...] | None,
-    at_least: float | None,
-    junit: Path | None,
-    threats: tuple[str, ...] | None,
-    **given: Any,
-) -> None:
+def evaluate_(env: str, at_least: float | None, threats: tuple[str, ...] | None, **given: Any) -> None:
     """Play ENV clean and under each threat, on the same episodes."""
-    # options that do not go together
-    check_gate(at_least, junit)
     out = given["out"]
-    resume = given["resume"]
-    minimum = given["minimum"]
-    single = {"--out": out, "--resume": resume or None, "--minimum": minimum, "--junit": junit, "--at-least": at_least}
-    if store is not None and (wrong := [name for name, value in single.items() if value is not None]):
-        raise click.UsageError(f"{wrong[0]} is for one report, and --store for rows of many: give one of them")
-    if seeds is not None and store is None:
-        raise click.UsageError("--seeds goes with --store")
-    # the agent, once for all that is played
-    ref = given["victim"]
-    select = given["select"]
     device = given.pop("device")
-    threats = threats or ()
     agent = load_agent(given, device, env)
-    name = agent.ref or ref
-    # rows of several seeds into a store, or one report
-    if store is not None:
-        rows = {name: value for name, value in given.items() if name not in ("out", "resume", "minimum", "seed")}
-        seeds = seeds or (given["seed"],)
-        _into_store(
-            store, name, agent, env, threats=threats, seeds=seeds, select=select, device=device or "cpu", **rows
-        )
-        return
     # the report, printed even where it cannot be written
-    with resumable(out, "the same command" + ("" if resume else " with --resume")):
+    with resumable(out, "the same command" + ("" if given["resume"] else " with --resume")):
         with print_if_unwritten(_show):
-            report = _run(agent, env, threats, **given)
+            report = _run(agent, env, threats or (), **given)
         _show(report)
         if out is not None:
             report.plot(out / "returns.png")
@@ -117,32 +76,7 @@ def evaluate_(
         from adv_wrappers.evaluation.statistics.return_range import lowest_return
 
         lowest_known = lowest_return(Environment.of(env, agent, given["env_kwargs"], given["make"]))
-        pass_or_fail(judge_report(report, at_least, len(threats), lowest_known), f"{name} on {env}", junit)
-
-
-def _into_store(
-    store: Path,
-    name: str,
-    agent: Victim,
-    env: str,
-    *,
-    env_kwargs: Any,
-    make: Any,
-    seeds: Sequence[int],
-    workers: int,
-    **given: Any,
-) -> None:
-    """Play the rows of several seeds that a store does not hold."""
-    from adv_wrappers.studies import Plan, Store, expand
-
-    place: object = env
-    if env_kwargs is not None or make is not None:
-        place = {"id": env, "kwargs": env_kwargs, "make": None if make is None else make.text}
-    cells = expand(Plan.of(victims=[name], environments=[place], seeds=seeds, **given), {name: agent})
-    with Store(store) as opened, rows_of_store(opened, cells):
-        summary = play(cells, opened, workers, victims={name: agent})
-        show(opened, cells.cells)
-    finish(summary, store)
+        pass_or_fail(judge_report(report, at_least, len(threats or ()), lowest_known))
 
 
 @main.command()

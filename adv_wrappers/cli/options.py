@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from adv_wrappers.cli.completion import complete_env, complete_threat, complete_victim
 from adv_wrappers.environments.named_function import MakeFunction
@@ -66,6 +65,11 @@ def finite_number(ctx: click.Context, param: click.Parameter, number: float | No
     if number is None or math.isfinite(number):
         return number
     raise click.BadParameter(f"expected a finite number, got {number}", ctx, param)
+
+
+def finite_numbers(ctx: click.Context, param: click.Parameter, numbers: Sequence[float]) -> Sequence[float]:
+    """The same for an option that may be given several times."""
+    return [number for number in numbers if finite_number(ctx, param, number) is not None]
 
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -189,12 +193,6 @@ def _from_file(
             raise click.UsageError("an ONNX file is played on the CPU: leave out --device")
         return from_onnx(path, seen, acted, kind or "mean", select=select or "mode")
     return from_torchscript(path, seen, acted, kind or "mean", select=select or "mode", device=device, trust=trust)
-
-
-def was_given(*names: str) -> bool:
-    """Whether any of these options of the present command was given."""
-    context = click.get_current_context()
-    return any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in names)
 
 
 def repeated(given: Mapping[str, Any], *names: str) -> list[str]:

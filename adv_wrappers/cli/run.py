@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from adv_wrappers.evaluation.rows.row import Row
     from adv_wrappers.studies import RunSummary, Store
     from adv_wrappers.studies.plan_cells import Expansion, PlanCell
-    from adv_wrappers.victims import Victim
 
 _OF_A_RUN = ("seed", "episode_seeds", "git")  # which differ between rows that are counted together
 _MOST_LINES = 200  # of the table: a store of more is read by Store.reports()
@@ -31,7 +29,6 @@ _COLUMNS = {
     "std over seeds": "std_over_seeds", "lowest": "lowest", "seeds": "seeds", "episodes": "episodes",
 }  # fmt: skip
 _BY_IMPORTANCE = ("threat", "return", "victim", "std over seeds", "seeds", "environment", "lowest")
-STORE = click.Path(path_type=Path, dir_okay=False)
 
 
 @command(
@@ -40,7 +37,12 @@ STORE = click.Path(path_type=Path, dir_okay=False)
     "adv_wrappers.studies.ray_cluster.RayActors:actors,gpus",
 )
 @click.argument("plan", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.option("--store", required=True, type=STORE, help="for the rows; the same command plays only what it lacks")
+@click.option(
+    "--store",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="for the rows; the same command plays only what it lacks",
+)
 @click.option("--ray", metavar="ADDRESS", help="play on a Ray cluster: local, auto, or its address")
 @click.option("--dry-run", is_flag=True, help="play some cells, time steps of others, and say what all take")
 @click.option(
@@ -79,7 +81,7 @@ def run_(
         say(f"left out: {name}: {reason}")
     # what takes long is said before it begins
     trained = sorted({cell.recipe.entry for cell in cells.cells if cell.recipe is not None and cell.recipe.trained})
-    with Store(store) as opened, rows_of_store(opened, cells):
+    with Store(store) as opened:
         if trained:
             say(f"trains {', '.join(trained)}, for minutes to hours each, and keeps them in {opened.trainings}")
         if dry_run:
@@ -87,36 +89,14 @@ def run_(
             parts = (part.to_dict() for part in cost.parts)
             print_table(cost.table(workers), parts)
             return
-        summary = play(cells, opened, workers, ray, actors, gpus)
-        show(opened, cells.cells)
-    finish(summary, store)
-
-
-def play(
-    cells: Expansion,
-    store: Store,
-    workers: int,
-    ray: str | None = None,
-    actors: int | None = None,
-    gpus: float = 0.0,
-    victims: Mapping[str, Victim] | None = None,
-) -> RunSummary:
-    """Run a plan, and show how far it is."""
-    from adv_wrappers.studies import run
-    from adv_wrappers.studies.ray_cluster import RayActors
-    from adv_wrappers.studies.runner import cell_progress
-
-    with contextlib.ExitStack() as opened:
-        progress = cell_progress(opened.enter_context(show_progress()))
-        # in this process and its workers, or on a cluster
-        if ray is None:
-            return run(cells, store, workers, victims=victims, progress=progress)
-        cluster = opened.enter_context(closing(RayActors(ray, actors, gpus, victims)))
-        return run(cells, store, cluster, victims=victims, progress=progress)
-
-
-def finish(summary: RunSummary, store: Path) -> None:
-    """Say what was done; exit with status 1 where cells failed."""
+        try:
+            summary = _played(cells, opened, workers, ray, actors, gpus)
+        except KeyboardInterrupt:
+            count = len(opened.done(cell.key for cell in cells.cells))
+            kept = f"{count} of {len(cells.cells)} rows are in {opened.path}"
+            raise Interrupted(f"{kept}; the same command plays only the others") from None
+        _show(opened, cells.cells)
+    # what failed makes the exit status
     for name, error in summary.failed.items():
         click.echo(f"failed: {name}: {error}", err=True)
     say(f"{summary}; rows are in {store}")
@@ -124,18 +104,23 @@ def finish(summary: RunSummary, store: Path) -> None:
         raise SystemExit(1)
 
 
-@contextlib.contextmanager
-def rows_of_store(store: Store, cells: Expansion) -> Iterator[None]:
-    """On an interruption, say how many rows are kept."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        count = len(store.done(cell.key for cell in cells.cells))
-        kept = f"{count} of {len(cells.cells)} rows are in {store.path}"
-        raise Interrupted(f"{kept}; the same command plays only the others") from None
+def _played(
+    cells: Expansion, store: Store, workers: int, ray: str | None, actors: int | None, gpus: float
+) -> RunSummary:
+    """Run a plan, and show how far it is."""
+    from adv_wrappers.studies import run
+    from adv_wrappers.studies.ray_cluster import RayActors
+    from adv_wrappers.studies.runner import cell_progress
+
+    with show_progress() as move:
+        # in this process and its workers, or on a cluster
+        if ray is None:
+            return run(cells, store, workers, progress=cell_progress(move))
+        with closing(RayActors(ray, actors, gpus)) as cluster:
+            return run(cells, store, cluster, progress=cell_progress(move))
 
 
-def show(store: Store, cells: Iterable[PlanCell]) -> None:
+def _show(store: Store, cells: Iterable[PlanCell]) -> None:
     """Print the rows of these cells: for every victim, environment, threat and setting the mean over seeds."""
     groups: dict[str, tuple[dict[str, Any], list[Row]]] = {}
     known = {cell.key: cell.recipe for cell in cells}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or_fail
+from adv_wrappers.cli.gate import AT_LEAST, judge_suite, pass_or_fail
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import print_if_unwritten
 from adv_wrappers.cli.options import KIND, TRUST_FILE, VICTIM_FILE, load_agent
@@ -43,7 +43,7 @@ _AGAIN = "; and the strongest again on fresh episodes"
     help="radius of continuous actions  [default: --eps, without a --scale]",
 )
 @click.option("--dry-run", is_flag=True, help="play the clean run and a sample, and say what the attacks will take")
-@gate_options
+@AT_LEAST
 @table_options
 def suite_(
     suite: str,
@@ -52,18 +52,16 @@ def suite_(
     out: Path | None,
     dry_run: bool,
     at_least: float | None,
-    junit: Path | None,
     **given: Any,
 ) -> None:
     """Attack a victim in ENV with every attack of a suite that applies, and report the strongest on fresh episodes."""
-    check_gate(at_least, junit)
     if dry_run and at_least is not None:
         raise click.UsageError("--dry-run judges nothing: leave out --at-least")
     from adv_wrappers.evaluation.statistics.return_range import lowest_return
     from adv_wrappers.studies import suite_cost
     from adv_wrappers.studies.suite.runner import play_suite
 
-    ref, env, setting = given["victim"], given["env"], _setting(**given)
+    setting = _setting(**given)
     with print_if_unwritten(_show), show_progress() as progress, resumable(out), held(out):
         setting = replace(setting, out=out, progress=progress)
         # what takes long is said before it begins
@@ -83,8 +81,7 @@ def suite_(
         report.plot(out / "returns.png")
         say(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
     if at_least is not None:
-        judged = judge_suite(report, at_least, lowest_return(setting.environment))
-        pass_or_fail(judged, f"{setting.victim.ref or ref} on {env}", junit)
+        pass_or_fail(judge_suite(report, at_least, lowest_return(setting.environment)))
 
 
 def _setting(

@@ -14,8 +14,8 @@ import click
 
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import resumable
-from adv_wrappers.cli.options import POSITIVE, REQUIRED, evaluate_with, load_agent, repeated, was_given
-from adv_wrappers.cli.output import json_asked, print_columns, print_rows, print_table, say, table_options
+from adv_wrappers.cli.options import POSITIVE, REQUIRED, Text, evaluate_with, load_agent, repeated
+from adv_wrappers.cli.output import print_columns, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
 from adv_wrappers.registry import BOTH, FORMS, MOST_HIDDEN, Select
@@ -24,7 +24,6 @@ from adv_wrappers.utils.parsing import parse_value, split_arguments
 if TYPE_CHECKING:
     from adv_wrappers.core.budgets.budget import Budget
     from adv_wrappers.training.agent import Hardened
-    from adv_wrappers.victims.saved_networks import Critic
 
 
 def _quoted(folder: Path) -> str:
@@ -188,107 +187,53 @@ def _threats_of(hardened: Hardened, within: Budget | None) -> list[str]:
     return list(dict.fromkeys(text_of(one, hardened.victim) for one in found))
 
 
-_SETTING = ("robust", "eps", "weight", "box", "successor")  # of one critic
-_OF_ONE = "--robust, --robust-eps, --weight, --box and --successor"
-
-
-def _none(ctx: click.Context, param: click.Parameter, word: str) -> str | None:
-    return None if word == "none" else word
-
-
 @command(
     "train-critic",
     "adv_wrappers.training.models.critic.CriticSettings",
     "adv_wrappers.training.models.critic.train_critic",
-    robust={"type": click.Choice(["interval", "none"]), "callback": _none},
-    eps={"flag": "--robust-eps", "type": click.FloatRange(0, 1e30)},
+    without=("robust", "eps", "weight", "box", "successor"),
     out=REQUIRED,
 )
-@click.option("--one", is_flag=True, help=f"one critic, and no attacks: as where one of {_OF_ONE} is given")
-@click.option("--grid", is_flag=True, help="the strongest of the papers' thirty settings, instead of four")
+@click.option("--one", is_flag=True, help="one critic with the default settings, and no attacks")
 @click.option(
-    "--eps", "radius", type=float,
-    help="radius of the l-infinity budget that they attack with  [default: 0.1 with scale=victim]",
-)  # fmt: skip
-@click.option(
-    "--scale", metavar="UNIT", help="unit of --eps: victim, a number, or one a feature as in 1;1;2  [default: 1]"
+    "--eps", type=float, help="radius of the l-infinity budget that they attack with  [default: 0.1 with scale=victim]"
 )
+@click.option(
+    "--scale", type=Text(parse_value, "unit"),
+    help="unit of --eps: victim, a number, or one a feature as in 1;1;2  [default: 1]",
+)  # fmt: skip
 @table_options
-def train_critic_(
-    env: str,
-    one: bool,
-    grid: bool,
-    radius: float | None,
-    scale: str | None,
-    episodes: int,
-    attack_steps: int,
-    out: Path,
-    **given: Any,
-) -> None:
+def train_critic_(env: str, one: bool, eps: float | None, scale: Any, out: Path, **given: Any) -> None:
     """Train critics of a victim in ENV for robust-sarsa: four settings, each attacked with, and keep the strongest.
 
     It takes four trainings and 140 episodes; --one takes one training.
     """
-    one = one or was_given(*_SETTING)
-    if grid and one:
-        raise click.UsageError(f"--grid has settings of its own: --one, {_OF_ONE} are for one critic")
-    if one and (radius is not None or scale is not None):
+    if one and (eps is not None or scale is not None):
         raise click.UsageError("one critic is not attacked with: --eps and --scale go with several")
     from adv_wrappers.core.threat import given_budget
-    from adv_wrappers.training.models.critic import (
-        CRITIC_GRID,
-        EPS,
-        SMALL,
-        check_scan_folder,
-        scan_critics,
-        train_critic,
-    )
+    from adv_wrappers.training.models.critic import EPS, setting_text, train_critic
 
-    # one critic from its own settings, or a scan of several
-    within = given_budget(radius, None if scale is None else parse_value(scale), None)
+    # one critic, or the strongest of several, in its folder
+    within = given_budget(eps, scale, None)
     how, ref = repeated(given, "select"), given["victim"]
     agent = load_agent(given)
-    setting = {name: given.pop(name) for name in _SETTING}
-    # the training or the scan, in its folder
     with show_progress() as move, resumable(out):
-        if one:
-            critic = train_critic(agent, env, settings=[setting], out=out, progress=move, **given)
-        else:
-            check_scan_folder(out)
-            found = scan_critics(
-                agent,
-                env,
-                within=within,
-                settings=CRITIC_GRID if grid else SMALL,
-                episodes=episodes,
-                attack_steps=attack_steps,
-                out=out,
-                progress=move,
-                **given,
-            )
-            critic = found.save(out)
+        critic = train_critic(
+            agent, env, within=within, settings=[{}] if one else None, out=out, progress=move, **given
+        )
     # what was trained, and how to attack with it
-    if not one:
-        chosen_rows = zip([None, *found.settings], found.chosen.threats, strict=True)
-        rows = ({"critic": setting, "best": i == found.best + 1, **row} for i, (setting, row) in enumerate(chosen_rows))
-        print_table(found.table(), rows)
-    elif json_asked():
-        print_rows([critic.card["losses"][-1]])
+    if one:
+        print_columns(critic.card["losses"][-1:], {name: name for name in ("steps", "loss", "robustness", "q")})
     else:
-        _show(critic)
-    assert critic.folder is not None
-    scale = "victim" if radius is None and not one else scale
-    budget = f"eps={'EPS' if one else f'{radius or EPS:g}'}" + (f",scale={scale}" if scale else "")
-    text = f"robust-sarsa:critic={_quoted(Path(critic.folder))},{budget}"
+        rows = critic.card["scan"]["critics"]
+        best = min(range(len(rows)), key=lambda place: rows[place]["mean_return"])
+        columns: dict[str, Any] = {"critic": lambda row: setting_text(row["setting"]), "return": "mean_return"}
+        print_columns(rows, columns, notes=[critic.card["scan"]["protocol"]], bold=[best])
+    scale = "victim" if eps is None and not one else scale
+    unit = ";".join(f"{part:g}" for part in scale) if isinstance(scale, tuple) else scale
+    budget = f"eps={'EPS' if one else f'{eps or EPS:g}'}" + ("" if unit is None else f",scale={unit}")
+    text = f"robust-sarsa:critic={_quoted(out)},{budget}"
     say(f"evaluate with: {evaluate_with(env, how, agent.ref or ref, text)}")
-
-
-def _show(critic: Critic) -> None:
-    from adv_wrappers.evaluation.rows.report import number_text
-
-    last = critic.card["losses"][-1]
-    values = ", ".join(f"{key} {number_text(last[key])}" for key in ("loss", "robustness", "width", "q", "mean_return"))
-    say(f"{last['steps']} steps: {values}")
 
 
 @command("train-dynamics", "adv_wrappers.train_dynamics", out=REQUIRED)

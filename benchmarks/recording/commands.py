@@ -27,13 +27,9 @@ COMMANDS = {  # calls that follow one another in an empty folder
         "evaluate CartPole-v1 VICTIM --threat 'noise:eps=0.1 + action-flip:p=0.5' --select sample --episodes 3 --json"
     ],
     "evaluate from a minimum": ["evaluate CartPole-v1 VICTIM --minimum worst-action --episodes 2 --json"],
-    "evaluate seeds into a store": [
-        "evaluate CartPole-v1 VICTIM --threat noise:eps=0.1 --threat noise:eps=0.3 --episodes 2 --seeds 0,1 --store s",
-        "plot s --json --out p.png", "plot s --x seed --y impact --hue threat --json --out q.svg",
-    ],
     "gate": [
         "evaluate CartPole-v1 VICTIM --threat pgd:eps=0.3 --episodes 10 --at-least 400 --json",
-        "evaluate CartPole-v1 VICTIM --threat noise:eps=0.01 --episodes 10 --at-least 50 --junit j.xml --json",
+        "evaluate CartPole-v1 VICTIM --threat noise:eps=0.01 --episodes 10 --at-least 50 --json",
     ],
     "certify": ["certify CartPole-v1 VICTIM --eps 0.01 --episodes 1 --max-nodes 100 --attack noise --json --out o"
         " --env-kwargs max_episode_steps=60"],
@@ -44,7 +40,10 @@ COMMANDS = {  # calls that follow one another in an empty folder
         "train-agent CartPole-v1 --adversary none --steps 256 --num-envs 4 --checks 1 --episodes 2 --out ag --json"
     ],
     "imitate": ["imitate CartPole-v1 VICTIM --queries 400 --rounds 1 --episodes 2 --no-attacks --json --out im"],
-    "run": ["run plan.json --store s --json"],
+    "run": [
+        "run plan.json --store s --json", "plot s --json --out p.png",
+        "plot s --x seed --y impact --hue threat --json --out q.svg",
+    ],
 }  # fmt: skip
 WRONG_COMMANDS = (
     "nonsense", "evaluate", "evaluate CartPole-v1", "evaluate CartPole-v1 VICTIM --nonsense",
@@ -57,8 +56,8 @@ WRONG_COMMANDS = (
     "evaluate CartPole-v1 VICTIM --measure own", "evaluate CartPole-v1 VICTIM --best-of 999999999",
     "evaluate CartPole-v1 VICTIM --stats a", "evaluate CartPole-v1 --victim onnx:a.onnx",
     "evaluate CartPole-v1 VICTIM --threat max-diff", "evaluate CartPole-v1 VICTIM --threat max-diff:eps=-1",
-    "evaluate CartPole-v1 VICTIM --threat noise:eps=1,scale=victim", "evaluate CartPole-v1 VICTIM --seeds 0,1",
-    "evaluate CartPole-v1 VICTIM --env-kwargs nonsense", "evaluate CartPole-v1 VICTIM --junit j.xml",
+    "evaluate CartPole-v1 VICTIM --threat noise:eps=1,scale=victim", "evaluate CartPole-v1 VICTIM --at-least nan",
+    "evaluate CartPole-v1 VICTIM --env-kwargs nonsense",
     "suite CartPole-v1 VICTIM --eps -1", "suite CartPole-v1 VICTIM --eps 1 --scale victim",
     "suite CartPole-v1 VICTIM --eps 1 --attack nonsense", "certify CartPole-v1 VICTIM",
     "certify CartPole-v1 VICTIM --eps 1 --eps 1", "certify CartPole-v1 VICTIM --eps 1 --attack pgd:by=1",

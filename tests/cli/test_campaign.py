@@ -1,4 +1,4 @@
-"""``run``, and ``evaluate --store``: tables, exit statuses, interruptions and wrong usage."""
+"""``run``: tables, exit statuses, interruptions and wrong usage."""
 
 from __future__ import annotations
 
@@ -58,15 +58,6 @@ def test_the_table_keeps_apart_what_differs_in_more_than_the_seed(tmp_path):
     assert [means[dqn, f"CartPole-v1{more}"] for more in ("", " (max_episode_steps=30)")] == [60, 30]
     lines = [line for line in done.output.splitlines() if "none" in line]
     assert len(lines) == 4 and [line.split()[-2:] for line in lines] == [["2", "2"]] * 3 + [["1", "1"]]
-
-
-def test_seeds_of_an_evaluation_go_into_a_store(plan, tmp_path):
-    store = tmp_path / "rows.db"
-    words = "evaluate", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--threat", "noise:eps=0.1", "--episodes", 2
-    done = call(*words, "--seeds", "0,1,2", "--store", store)
-    assert done.exit_code == 0 and "6 cells played" in done.output
-    assert "4 known before" in call("run", plan, "--store", store).output  # the same rows
-    assert "2 cells played" in call(*words, "--seed", 7, "--store", store).output
 
 
 def test_a_dry_run_plays_the_clean_runs(plan, tmp_path):
@@ -131,17 +122,9 @@ def test_wrong_usage_of_run(plan, tmp_path, words, message):
     assert done.exit_code == 2 and message in done.output and not (tmp_path / "rows.db").exists()
 
 
-def test_wrong_usage_of_a_store(tmp_path):
-    words = "evaluate", "CartPole-v1", "--victim", "zoo:cartpole-dqn"
-    for more, message in (
-        (("--seeds", "0,1"), "--seeds goes with --store"),
-        (("--store", tmp_path / "rows.db", "--out", tmp_path), "--out is for one report"),
-        (("--store", tmp_path / "rows.db", "--seeds", "a"), "expected whole numbers"),
-    ):
-        done = call(*words, *more)
-        assert done.exit_code == 2 and message in done.output
+def test_a_file_that_is_no_store(plan, tmp_path):
     (tmp_path / "rows.db").write_text("no store " * 100)
-    done = call(*words, "--store", tmp_path / "rows.db")
+    done = call("run", plan, "--store", tmp_path / "rows.db")
     assert done.exit_code == 2 and "rows.db is damaged, or no store" in done.output
 
 

@@ -1,15 +1,14 @@
-"""--at-least and --junit: three verdicts on a claim, the exit status, and a file that CI servers read."""
+"""--at-least: three verdicts on a claim, and the exit status."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
 
 from adv_wrappers.cli import main
-from adv_wrappers.cli.gate import judge, junit_xml
+from adv_wrappers.cli.gate import judge
 from adv_wrappers.evaluation.statistics.claim import RobustnessClaim
 from adv_wrappers.studies import SuiteReport
 from tests.evaluation.made_reports import made_row
@@ -42,9 +41,7 @@ RETURNS = [float(i) for i in range(300, 325)]  # their mean is 312, its interval
 )  # fmt: skip
 def test_three_verdicts(least: float, verdict: str, words: str) -> None:
     found = judge(row(RETURNS), RobustnessClaim(least))
-    assert found.verdict == verdict and found.failed == (verdict != "shown") and found.seconds == 0.5
-    assert words in found.sentence, found.sentence
-    assert not judge(row(RETURNS), RobustnessClaim(400), judged=False).failed
+    assert found.verdict == verdict and words in found.sentence, found.sentence
 
 
 def test_returns_that_show_nothing_say_so() -> None:
@@ -62,36 +59,13 @@ def test_without_a_threat_the_clean_row_is_judged() -> None:
     assert done.exit_code == 1 and "failed: the agent earns 40" in done.output and "does not show" in done.output
 
 
-def test_a_claim_that_fails_is_one_line_and_a_failed_case(tmp_path: Path) -> None:
+def test_a_claim_that_fails_is_one_line(tmp_path: Path) -> None:
     words = ["--threat", "noise:eps=0.01", "--threat", "worst-action", "--threat", "worst-action:when=every(1)"]
-    junit = tmp_path / "new" / "junit.xml"
-    done = invoke(
-        *EVALUATE,
-        *words,
-        "--minimum",
-        "worst-action",
-        "--at-least",
-        "30",
-        "--junit",
-        str(junit),
-        "--out",
-        str(tmp_path / "o"),
-    )
+    done = invoke(*EVALUATE, *words, "--minimum", "worst-action", "--at-least", "30", "--out", str(tmp_path / "o"))
     assert done.exit_code == 1 and (tmp_path / "o" / "report.json").exists(), done.output
     [line] = [line for line in done.output.splitlines() if line.startswith("failed: ")]
     assert line.startswith("failed: worst-action leaves 9.") and "less than the 30 asked for" in line
-    assert line.endswith("(the worst of 2 rows that fail)") and f"wrote {junit}" in done.output
-    root = ElementTree.parse(junit).getroot()
-    [suite] = root
-    assert root.tag == "testsuites" and suite.tag == "testsuite"
-    counts = {"tests": "4", "failures": "2", "errors": "0", "skipped": "1"}
-    assert {key: suite.get(key) for key in counts} == counts and suite.get("name") == "zoo:cartpole-dqn on CartPole-v1"
-    names = [case.get("name") for case in suite]
-    assert names[:3] == ["none", "noise:eps=0.01", "worst-action"]
-    assert [[part.tag for part in case] for case in suite] == [["skipped"], ["system-out"], ["failure"], ["failure"]]
-    failure = suite[2][0]
-    assert failure.get("type") == "below" and failure.text == failure.get("message") and failure.text in line
-    assert all(float(case.get("time")) > 0 and case.get("classname") == suite.get("name") for case in suite)
+    assert line.endswith("(the worst of 2 rows that fail)")
 
 
 def test_the_row_that_impact_counts_from_is_not_judged() -> None:
@@ -102,37 +76,21 @@ def test_the_row_that_impact_counts_from_is_not_judged() -> None:
 
 def test_of_a_suite_the_worst_case_on_fresh_episodes_is_judged(tmp_path: Path) -> None:
     words = ["suite", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--eps", "0.01", "--attack", "noise"]
-    words += [*SHORT, "--junit", str(tmp_path / "junit.xml"), "--out", str(tmp_path / "o")]
+    words += [*SHORT, "--out", str(tmp_path / "o")]
     done = invoke(*words, "--at-least", "60")
     assert done.exit_code == 1 and "failed: worst case noise on fresh episodes leaves 40" in done.output, done.output
     report = SuiteReport.from_json(tmp_path / "o" / "report.json")
     assert report.attacks == ("noise",) and report.verdict in done.output and "left out: not asked for" in done.output
     assert (tmp_path / "o" / "returns.png").read_bytes()[1:4] == b"PNG"
-    [suite] = ElementTree.parse(tmp_path / "junit.xml").getroot()
-    assert [case.get("name") for case in suite] == ["none", "noise", "worst case noise on fresh episodes"]
-    assert [case[0].tag for case in suite] == ["skipped", "skipped", "failure"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--junit", "junit.xml"], "--junit goes with --at-least"),
         (["--at-least", "nan"], "expected a finite number, got nan"),
         (["--at-least", "much"], "'much' is not a valid float"),
-        (["--at-least", "1", "--junit", "file/under/junit.xml"], "cannot write to the folder file"),
     ],
 )
-def test_wrong_usage_is_status_2_before_anything_is_played(
-    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("file").write_text("")
+def test_wrong_usage_is_status_2_before_anything_is_played(words: list[str], message: str) -> None:
     done = invoke(*EVALUATE, *words)
     assert done.exit_code == 2 and message in done.output and "return" not in done.output.lower(), done.output
-
-
-def test_the_file_holds_what_xml_can() -> None:
-    odd = judge(row([1.0, 3.0], 'learned:card=<\x1b&"é\ufffe'), RobustnessClaim(2))
-    case = ElementTree.fromstring(junit_xml([odd], "a\x00 on b"))[0][0]
-    assert case.get("name") == 'learned:card=<?&"é?' and case.get("classname") == "a? on b"
-    assert case[0].tag == "failure" and case[0].get("type") == "not shown"

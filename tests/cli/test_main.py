@@ -54,8 +54,12 @@ def invoke(*words: str):
         ),
         (["train-critic", "Hopper-v5", "--victim", "zoo:hopper-ppo", "--eps", "-1", "--out", "o"], "--eps must be"),
         (
-            ["train-critic", "Hopper-v5", "--victim", "zoo:hopper-ppo", "--robust-eps", "-1", "--out", "o"],
-            "Invalid value for '--robust-eps'",
+            ["certify", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--eps", "nan"],
+            "--eps': expected a finite number",
+        ),
+        (
+            ["certify", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--eps", "-1"],
+            "--eps must be a list, each a finite",
         ),
         (ADVERSARY, "an adversary needs a budget: give --eps"),
         ([*ADVERSARY, "--eps", "1", "--device", "cuda:99"], "'cuda:99'"),

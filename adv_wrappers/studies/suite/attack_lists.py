@@ -158,5 +158,5 @@ def chosen_entries(entries: Sequence[Entry], names: str | Iterable[str] | None) 
     unknown = [name for name in asked if name not in known]
     if unknown or not asked:
         got = ", ".join(map(repr, unknown)) or "none"
-        raise ThreatError(f"expected names of attacks out of {', '.join(known)}, got {got}")
+        raise ThreatError(f"attacks must be names out of {', '.join(known)}, got {got}")
     return tuple(entry for entry in entries if entry.name in asked)

@@ -90,7 +90,7 @@ def test_what_is_no_suite(suite, error, match):
 def test_chosen_names_keep_the_order_of_the_suite():
     assert [entry.name for entry in chosen_entries(SUITES["standard"], ["pgd", "noise"])] == ["noise", "pgd"]
     assert chosen_entries(SUITES["action"], None) == SUITES["action"]
-    with pytest.raises(ThreatError, match=r"names of attacks out of brightness, .*, got 'pgd'"):
+    with pytest.raises(ThreatError, match=r"attacks must be names out of brightness, .*, got 'pgd'"):
         chosen_entries(SUITES["daylight"], "pgd")
 
 

@@ -533,7 +533,7 @@ class Unplayed(gym.Wrapper):
 @every_case(
     ("arguments", "error", "match"),
     [
-        ({"attacks": ["pa-bd"]}, ThreatError, "names of attacks out of noise, .*'pa-bd'"),
+        ({"attacks": ["pa-bd"]}, ThreatError, "attacks must be names out of noise, .*'pa-bd'"),
         ({"attacks": []}, ThreatError, "got none"),
         ({"attacks": ["min-q", "robust-sarsa"]}, ThreatError, "no attack applies: min-q: min-q needs Q-values"),
         ({"eps": None}, ThreatError, "needs a budget"),
