@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,20 +68,6 @@ def test_training_curves_are_means_of_episodes_in_a_row(page: Any) -> None:
         "regrets": [0.0, 491.0],
         "perturbations": [0.0, 5.0],
     }
-
-
-@pytest.mark.slow
-def test_the_exact_optimum_is_computed_once(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["--exact", "--victims", str(tmp_path), "--episodes", "2", "--out", str(tmp_path)]
-    page.PAGE.main(words)
-    kept = json.loads((tmp_path / "resilience.json").read_text(encoding="utf-8"))
-    assert {*kept["results"]} == {f"exact/zoo {kind}" for kind in ("dqn", "a2c", "ppo")}
-    assert kept["results"]["exact/zoo dqn"]["finished"] and "FOLDER" in kept["command"]
-    least = np.mean(kept["results"]["exact/zoo dqn"]["totals"])
-    assert 10 < least < 20
-    monkeypatch.setattr(page, "exact", lambda *given: pytest.fail("computed again"))
-    page.PAGE.main(words)
-    assert json.loads((tmp_path / "resilience.json").read_text(encoding="utf-8")) == kept
 
 
 def test_the_exact_profile_has_every_budget(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import importlib.util
 import json
 import shutil
 import sys
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -119,14 +118,6 @@ def test_example(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_saved_weights_are_loaded_instead_of_training_again(tmp_path):
-    first = run("evaluate_cleanrl.py", tmp_path)
-    written = (tmp_path / "cleanrl-agent.pt").stat().st_mtime_ns
-    assert run("evaluate_cleanrl.py", tmp_path) == first
-    assert (tmp_path / "cleanrl-agent.pt").stat().st_mtime_ns == written
-
-
-@pytest.mark.slow
 def test_nothing_leaves_the_device(tmp_path):
     """PGD works, and of the kernels that were watched none makes a trip."""
     rows = [line.split() for line in run("on_device.py", tmp_path).splitlines()[1:]]
@@ -192,17 +183,6 @@ def test_an_atari_agent_is_the_same_as_a_card(recipes, tmp_path):
     torch.testing.assert_close(ours, logps, atol=0.02, rtol=0.02)  # the agent computes in bfloat16
 
 
-@pytest.mark.slow
-def test_ppo_learns_and_tells(recipes):
-    torch.manual_seed(0)
-    agent = recipes.Agent(6)
-    before = [p.clone() for p in agent.parameters()]
-    received = []
-    recipes.ppo("pong", agent, 96, num_envs=2, horizon=16, minibatches=2, epochs=1, tell=lambda *a: received.append(a))
-    assert [step for step, _ in received] == [32, 64, 96] and all(np.isnan(score) for _, score in received)
-    assert all((a != b).any() for a, b in zip(agent.parameters(), before, strict=True))
-
-
 class Paying:
     """A game of one state and no memory that pays 1 a step."""
 
@@ -218,18 +198,6 @@ class Paying:
 
     def close(self):
         pass
-
-
-class Biases(torch.nn.Module):
-    """What a network makes of frames that never change: the same logits and the same value, both to be learned."""
-
-    def __init__(self, actions):
-        super().__init__()
-        self.logits, self.value = torch.nn.Parameter(torch.zeros(actions)), torch.nn.Parameter(torch.zeros(()))
-
-    def forward(self, frames):
-        rows = torch.zeros(len(frames))
-        return torch.log_softmax(self.logits + rows[:, None], -1), self.value + rows
 
 
 class Killed(Exception):
@@ -269,89 +237,3 @@ def test_a_killed_training_goes_on_to_the_same_agent(recipes, monkeypatch, tmp_p
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "killed").read_bytes()
     with pytest.raises(ValueError, match=r"'steps': 96, .*, and this one has .*'steps': 320"):
         ppo_atari.ppo("", resumed, 320, num_envs=2, horizon=16, checkpoint=tmp_path / "killed")
-
-
-@pytest.mark.slow
-def test_rewards_are_learned_by_their_sign_and_told_whole(recipes, monkeypatch):
-    """A game that pays 10 and takes a life at every second step; a life lost ends a return, and not the game."""
-    ppo_atari = importlib.import_module("ppo_atari")
-
-    class Lives(Paying):
-        steps = 0
-
-        def reset(self, seed):
-            return self.frames, {"lives": np.full(len(self.frames), 4)}
-
-        def step(self, actions):
-            self.steps += 1
-            over, never = np.full(len(self.frames), self.steps % 8 == 0), np.zeros(len(self.frames), bool)
-            lives = np.full(len(self.frames), 4 - self.steps % 8 // 2)
-            return self.frames, np.full(len(self.frames), 10), over, never, {"lives": lives}
-
-    monkeypatch.setattr(ppo_atari, "AtariVectorEnv", Lives)
-    torch.manual_seed(0)
-    agent, scores = Biases(2), []
-    ppo_atari.ppo(
-        "",
-        agent,
-        1280,
-        num_envs=2,
-        horizon=16,
-        minibatches=1,
-        epochs=4,
-        rate=5e-2,
-        gamma=0.99,
-        lam=0.95,
-        clip_rewards=True,
-        terminal_on_life_loss=True,
-        tell=lambda step, score: scores.append(score),
-    )
-    assert set(scores) == {80.0}  # eight steps of 10
-    with torch.no_grad():  # 2 steps before a life is lost and 1 in turns; 4.5 up to the end of the game
-        assert agent(torch.zeros(1, 4, 84, 84, dtype=torch.uint8))[1].item() == pytest.approx(1.5, abs=0.3)
-
-
-@pytest.mark.slow
-def test_a_killed_sac_recipe_goes_on_with_its_replay_buffer(recipes, monkeypatch, tmp_path):
-    pytest.importorskip("dm_control")
-    name = "cartpole-balance-sac"
-    short = {
-        "env_kwargs": {"action_repeat": 100},
-        "checks": 3,
-        "learning_starts": 8,
-        "batch_size": 16,
-        "policy_kwargs": {"net_arch": [8, 8]},
-        "buffer_size": 200,
-    }
-    monkeypatch.setitem(recipes.RECIPES, name, recipes.RECIPES[name] | short)
-
-    def train(*options):
-        command = ["train_victim.py", name, "--steps", "60", "--episodes", "1", "--scored", "2", "--out", str(tmp_path)]
-        monkeypatch.setattr(sys, "argv", [*command, *options])
-        seen, learn = [], recipes.SAC.learn
-
-        def learned(model, left, **more):
-            seen.append((left, model.num_timesteps, model.replay_buffer.size()))
-            return learn(model, left, **more)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(recipes.SAC, "learn", learned)
-            recipes.main()
-        return seen
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        tell = recipes.KeepBest.tell
-        patch.setattr(recipes.KeepBest, "tell", lambda self, *a: killed_after(30, partial(tell, self))(*a))
-        train()
-    folder = tmp_path / f"{name}.training"
-    assert sorted(path.name for path in folder.iterdir()) == ["model-20.zip", "notes.json", "replay-20.pkl"]
-    with pytest.raises(SystemExit):
-        train()  # would begin anew over the earlier training
-    assert train("--resume") == [(40, 20, 19)]  # SB3 tells of a step before it stores it
-    saved = json.loads((folder / "notes.json").read_text())
-    assert saved["model"] == "model-60.zip" and saved["notes"]["checks"] == 3
-    assert train("--resume") == []  # nothing is left
-    card = adv.load_victim(f"card:{tmp_path / name}")
-    assert card.card["environment"]["kwargs"] == {"action_repeat": 100} and card.kind == "mean" and card.has_q
-    returns = recipes.play(lambda obs: card.act_on(obs[None])[0], recipes.RECIPES[name], 2, recipes.SCORE)
-    assert card.card["measured"][0]["mean"] == round(float(returns.mean()), 1)

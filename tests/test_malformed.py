@@ -376,23 +376,6 @@ def test_arguments_of_presets_at_random(drawn):
     reads(build)
 
 
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text("a1:\0é", max_size=6) | st.sampled_from(WORDS),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from([*WORDS[:20], "type", "on", "how", "a", "b", "k"]), inner, max_size=4)
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=50, deadline=None, derandomize=True, database=None)
-@given(JUNK)
-def test_dictionaries(data):
-    reads(lambda: adv.ThreatModel.from_dict(data))
-    reads(lambda: as_threat(data))
-
-
 def test_dictionaries_with_something_changed():
     """A valid dictionary, with one random part of it replaced by junk, forty times over."""
     rng = random.Random(3)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.victims.policy_runner import PolicyRunner
 from tests.adversaries import two_states as paper
 from tests.adversaries.two_states import PLANE, POLICY, RADIUS, attacked, perturbed, steered, towards
 
@@ -92,30 +90,6 @@ def test_taken_literally_it_does_not():
     assert angles[1].max() > 60 and angles[1].mean() > 30 and angles[30].max() < 0.1
     released = attacked(steered(adv.PAAD(VICTIM, variant="released"), OPTIMUM - POLICY[0]))
     assert perturbed(released)[0] > perturbed(POLICY[0])[0]  # it descends
-
-
-@pytest.mark.slow
-def test_the_environment_plays_the_process():
-    """The discounted return of many episodes, under the optimum."""
-    rows, length, total = 256, 40, []
-    how = steered(adv.PAAD(VICTIM), OPTIMUM - POLICY[0])
-    env = gym.vector.SyncVectorEnv([lambda: paper.TwoStates(length)] * rows)
-    env, runner = adv.PerturbObservation(env, how, adv.L2(RADIUS), paper.in_s1), PolicyRunner(VICTIM, rows)
-    for seed in range(0, 5 * rows, rows):
-        obs, _ = env.reset(seed=seed)
-        np.testing.assert_allclose(paper.policy_of(obs), np.broadcast_to(OPTIMUM, (rows, 3)), atol=1e-12)
-        runner.reset(seeds=seed)
-        earned = np.zeros(rows)
-        for t in range(length):
-            obs, reward, *_ = env.step(runner.act(obs))
-            earned += paper.GAMMA**t * reward
-            seen = paper.policy_of(obs)
-            there = np.linalg.norm(seen - POLICY[1], axis=1) < 1e-12  # nobody is attacked in s2
-            np.testing.assert_allclose(seen, np.where(there[:, None], POLICY[1], OPTIMUM), atol=1e-12)
-        total.append(earned)
-    played = np.concatenate(total)
-    error = 3 * played.std() / np.sqrt(len(played))
-    assert abs(played.mean() - LOWEST) < error < (perturbed(POLICY[0])[0] - LOWEST) * 0.7
 
 
 @pytest.mark.slow

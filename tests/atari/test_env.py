@@ -48,29 +48,12 @@ def play(env, steps=12, seed=3, key=None):
     return np.stack(seen), [one["adv_wrappers"][key]["attacked"] for one in attacked]
 
 
-def rows(venv, steps=8, seed=3):
-    """Observations of all rows."""
-    rng = np.random.default_rng(0)
-    seen = [venv.reset(seed=seed)[0]]
-    for _ in range(steps):
-        seen.append(venv.step(rng.integers(venv.single_action_space.n, size=venv.num_envs))[0])
-    return np.stack(seen)
-
-
 def test_without_threats_it_is_the_classic_pipeline():
     base = gym.make(BREAKOUT, obs_type="grayscale", frameskip=1)
     by_hand = FrameStackObservation(PressFire(AtariPreprocessing(base, noop_max=30, frame_skip=4)), 4)
     env = adv.atari.atari(BREAKOUT)
     assert str(env) == str(by_hand)
     same_bytes(play(env, 40), play(by_hand, 40), "by hand")
-
-
-@pytest.mark.slow
-def test_the_raw_pipeline_is_the_same_to_the_byte():
-    """Beneath a threat that never attacks, through lost lives and the end of the game."""
-    clean, attacked = play(adv.atari.atari(BREAKOUT, raw="jpeg:p=0"), 150, seed=2, key="0:jpeg")
-    assert not any(attacked) and len(clean) > 151  # an episode ended
-    same_bytes(clean, play(adv.atari.atari(BREAKOUT), 150, seed=2), "raw")
 
 
 @functools.cache
@@ -164,27 +147,6 @@ def test_a_gradient_attack_belongs_at_the_stack(victim):
 
 
 # vectors
-
-
-@pytest.mark.slow
-def test_a_vector_without_threats_is_ales_own():
-    venv = adv.atari.atari_vec("ALE/Pong-v5", 2, num_threads=1)
-    assert type(venv).__name__ == "AtariVectorEnv" and venv.spec.kwargs["repeat_action_probability"] == 0.25
-    own = gym.make_vec(
-        "ALE/Pong-v5", 2, "vector_entry_point", repeat_action_probability=0, reward_clipping=False, num_threads=1
-    )
-    same_bytes(rows(adv.atari.atari_vec(PONG, 2, num_threads=1)), rows(own), "ALE's")
-
-
-@pytest.mark.slow
-def test_the_places_of_a_vector():
-    for text in ("rotation:degrees=3,p=0.4",):
-        frame, newest, stack = (
-            rows(adv.atari.atari_vec(PONG, 2, num_threads=1, **given), 4)
-            for given in ({"frame": text}, {"stack": f"{text},newest=true"}, {"stack": text})
-        )
-        same_bytes(newest, frame, text)
-        assert (stack == frame).all() == ("p=" not in text)
 
 
 @pytest.mark.parametrize("mode", [pytest.param("SameStep", marks=pytest.mark.slow), "NextStep"])

@@ -15,8 +15,6 @@ from adv_wrappers.atari.raw_screen import grey, shrink
 from tests.every_case import every_case
 from tests.rigs import same_bytes
 
-GAMES = ("Pong", "BankHeist", "Jamesbond", "Riverraid", "TimePilot")
-
 
 def game(name="Pong", **kwargs):
     return gym.make(f"{name}NoFrameskip-v4", obs_type="grayscale", **kwargs)
@@ -51,20 +49,6 @@ def compare(reference, double, *episodes, idle=False):
         taken.append(t + 1)
         new.append(bool((one != before).any()))
     return taken, new
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", GAMES)
-def test_whole_episodes(name):
-    """No-ops, rewards, terminations and the stale picture at game over, also after a reset without a seed."""
-    taken, _ = compare(*both(name), (5, 1500), (None, 30), idle=name == "TimePilot")
-    assert 100 < taken[0] < 1500
-
-
-@pytest.mark.slow
-def test_as_many_no_ops():
-    compare(*both("Riverraid"), *((seed, 1) for seed in (0, None)))
-    compare(*both("Riverraid", noop_max=1), (0, 1), (None, 1))
 
 
 @pytest.mark.parametrize("skip", [pytest.param(1, marks=pytest.mark.slow), 4])
@@ -129,21 +113,6 @@ def test_observations():
 
 def frames_in_colour(n, **kwargs):
     return AtariVectorEnv("pong", n, grayscale=False, img_height=210, img_width=160, num_threads=1, **kwargs)
-
-
-@pytest.mark.slow
-def test_around_ales_vector_environment():
-    """Every frame of its stacks is made grey and small; its own maximum of colours costs a few pixels."""
-    colour, own = frames_in_colour(2), AtariVectorEnv("pong", 2, num_threads=1)
-    shrunk = adv.atari.ShrinkFrames(frames_in_colour(2))
-    assert isinstance(shrunk, adv.atari.VectorShrinkFrames) and shrunk.single_observation_space.shape == (4, 84, 84)
-    outs = [env.reset(seed=1)[0] for env in (colour, shrunk, own)]
-    for t in range(12):
-        by_hand = np.stack([shrink(grey(row), 84) for row in outs[0]])
-        same_bytes(outs[1], by_hand, f"step {t}")
-        assert outs[1] in shrunk.observation_space
-        assert (outs[1] != outs[2]).mean() < 0.02
-        outs = [env.step(np.array([t % 6, 2]))[0] for env in (colour, shrunk, own)]
 
 
 @pytest.mark.parametrize(

@@ -49,25 +49,14 @@ def moment(preset, victim, grid: bool, budget):
     return context(victim.mode(victim.params(X)).double(), budget, -1, 1, observation=X)
 
 
-CHOOSERS = ("min-best", "fgsm", "pgd", "multi-targeted", "max-worst", "momentum", "carlini-wagner")
-CLASSIFIERS = dict.fromkeys(CHOOSERS, ("q", "logits"))
-DEFINED = {
-    **CLASSIFIERS,
-    "hop-skip-jump": ("q", "logits"),
-    "min-q": ("q", "mean"),
-    "min-played-q": ("q",),
-    "min-value": ("q",),
-    "robust-sarsa": ("mean",),
-    "worst-action": KINDS[:-1],
-    "learned": KINDS[:-1],
-}
+DEFINED = {"min-value": ("q",), "worst-action": KINDS[:-1], "learned": KINDS[:-1]}
 
-
-# planned attacks ask at every step whether a row needs a new plan (tests/attacks/test_model_based.py has the rest)
+# test_border.py has those that are recorded; planned attacks ask at every step whether a row needs a new plan
+# (tests/attacks/test_model_based.py has the rest)
 WATCHED = [
     name
     for name, preset in presets.items()
-    if not issubclass(preset.kind, (NativePerturbation, Planned, FixedDynamics))
+    if not (preset.kind.capturable or issubclass(preset.kind, (NativePerturbation, Planned, FixedDynamics)))
 ]
 
 

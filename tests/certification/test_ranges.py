@@ -41,10 +41,9 @@ def test_cartpole_lies_between(tmp_path):
     for one in found.ranges:
         assert (one.lower_returns <= one.upper_returns).all() and [*one.attacks] == ["min-best", "beam"]
         assert (one.upper_returns <= one.certificate.clean_returns).all() and (one.lower_returns >= 1).all()
-        report = adv.evaluate(
-            "zoo:cartpole-ppo", "CartPole-v1", [f"min-best:eps={one.eps}"], 1, env_kwargs=SHORT["env_kwargs"]
-        )
-        assert report.threats[1]["returns"] == one.attacks["min-best"]
+    how = {"episodes": 1, "env_kwargs": SHORT["env_kwargs"]}
+    report = adv.evaluate("zoo:cartpole-ppo", "CartPole-v1", ["min-best:eps=0.3"], **how)
+    assert report.threats[1]["returns"] == large.attacks["min-best"]
     assert large.upper_returns.max() < 20 == small.upper_returns.min() and (small.strongest, large.strongest) == (
         "",
         "beam",
@@ -57,20 +56,6 @@ def test_cartpole_lies_between(tmp_path):
     assert "| eps | clean | certified |" in found.to_markdown() and "GWC is an estimate" in str(found)
     found.plot(tmp_path / "ranges.png")
     assert (tmp_path / "ranges.png").read_bytes()[1:4] == b"PNG"
-
-
-@pytest.mark.slow
-def test_what_holds_at_a_radius_holds_at_smaller_ones(tmp_path, monkeypatch):
-    def shorter(*args, **more):
-        return certify(*args, **{**more, "max_nodes": 20 if more["within"].eps < 0.05 else 200, "max_boxes": 20})
-
-    monkeypatch.setattr(ranges, "certify", shorter)
-    found = cartpole((0.01, 0.05, 0.02, 0.3), out=tmp_path, attacks=["noise"])
-    one, two, three, four = (each.lower_returns.tolist() for each in found.ranges)
-    assert one == two == three == [7.0, 7.0] and np.less_equal(four, two).all()
-    assert found.ranges[0].certificate.lower == 7 and lines(found)[0]["certified"] == "7"
-    again = cartpole((0.01, 0.05, 0.02, 0.3), out=tmp_path, attacks=["noise"])
-    assert again.to_dict() == found.to_dict()
 
 
 def test_what_budget_s_cut_is_named(tmp_path, monkeypatch):
@@ -131,8 +116,6 @@ def test_an_episode_below_its_certificate_stops_everything(tmp_path, monkeypatch
     report = adv.evaluate("zoo:cartpole-ppo", "CartPole-v1", [threat], 1, env_kwargs=SHORT["env_kwargs"])
     assert report.threats[1]["returns"][example["episode"]] == example["attacked_return"] < 20
     assert json.loads((tmp_path / "ranges.json").read_text())["ranges"][0]["attacks"] == {}
-    with pytest.raises(CertificateError, match=r"more was attacked than it is for$"):
-        cartpole((0.3,), attacks=["beam"], episodes=1)
 
 
 def test_all_attacks_that_apply(tmp_path):

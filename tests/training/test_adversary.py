@@ -391,14 +391,6 @@ def test_the_actor_keeps_a_victim_of_its_own_after_a_break(tmp_path):
     assert first.actor.victim.ref == again.actor.victim.ref == "zoo:cartpole-a2c"
 
 
-def test_a_folder_of_something_else_is_left_alone(finished, tmp_path):
-    Learned(card=str(finished)).save(tmp_path / "b")
-    before = (tmp_path / "b" / "card.json").read_text()
-    with pytest.raises(ValueRangeError, match=r"card\.json .* belongs to something else"):
-        train_adversary("sa-rl", *GIVEN, out=tmp_path / "b", **QUICK)
-    assert (tmp_path / "b" / "card.json").read_text() == before
-
-
 @every_case(
     ("more", "error", "match"),
     [
