@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.networks.policy_layers import Normalize
+from adv_wrappers.networks.policy_layers import AppendLogStd, Clip, Normalize, QuantileMean
 from tests.core.helpers import randn
 from tests.networks.test_tracing import FORWARDS, PICTURES, Net
 
@@ -139,6 +139,35 @@ def net_of(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
         net(torch.zeros(1, *shape, dtype=torch.float64))
     for weight in net.parameters():
         weight.data.mul_(0.5 + 1.5 * torch.rand(()))
+    return net.requires_grad_(False), shape
+
+
+CURVES = {
+    "relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "leaky": lambda: nn.LeakyReLU(0.3),
+    "clamp": lambda: nn.Hardtanh(-0.5, 0.8), "clip": lambda: Clip(None, 0.3), "softplus": nn.Softplus,
+    "in place": lambda: nn.ReLU(inplace=True), "elu": lambda: nn.ELU(0.7), "stepped": lambda: nn.Softplus(1.0, 0.5),
+}  # fmt: skip
+
+
+def curve_net(kind: str, curve: str, seed: int) -> tuple[nn.Module, tuple[int, ...]]:
+    """A random float64 net with weights of any size, and the shape of a row of its input."""
+    torch.manual_seed(seed)
+    act, shape = CURVES[curve], (3,)
+    if kind == "plain":
+        layers: list[nn.Module] = [nn.Linear(3, 10), act(), nn.Linear(10, 10), act(), nn.Linear(10, 3)]
+    elif kind == "heads":
+        first = Normalize(randn(3), randn(3).exp(), 1.5), nn.Linear(3, 8), act(), nn.Linear(8, 6)
+        layers = [*first, act(), nn.Tanh(), nn.Linear(6, 6), QuantileMean(2), AppendLogStd(randn(3))]
+    elif kind == "squashed":
+        layers = [nn.Linear(3, 9), act(), nn.Linear(9, 9), act(), nn.Linear(9, 2), nn.Tanh()]
+    else:
+        shape = (2, 5, 6)
+        layers = [nn.Conv2d(2, 3, 3, 2, 1, groups=1), act(), nn.AvgPool2d(2, 1, 1), nn.Conv2d(3, 2, 2, bias=False)]
+        layers += [act(), nn.MaxPool2d(2, 1) if seed % 2 else nn.Conv2d(2, 3, 2), act(), nn.Flatten(), nn.LazyLinear(3)]
+    net = nn.Sequential(*layers).double()
+    net(torch.zeros(1, *shape, dtype=torch.float64))
+    for weight in net.parameters():
+        weight.data.mul_(0.5 + 2 * torch.rand(()))
     return net.requires_grad_(False), shape
 
 

@@ -11,44 +11,12 @@ from torch import nn
 from adv_wrappers.bounds import crown, interval
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.operations.pooling import MaxPool
-from adv_wrappers.networks.policy_layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean
+from adv_wrappers.networks.policy_layers import ActionValue
+from tests.bounds.networks import CURVES, boxes_of, curve_net
 from tests.core.helpers import linear, randn
 
 ROUNDING = 1e-9
-CURVES = {
-    "relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "leaky": lambda: nn.LeakyReLU(0.3),
-    "clamp": lambda: nn.Hardtanh(-0.5, 0.8), "clip": lambda: Clip(None, 0.3), "softplus": nn.Softplus,
-}  # fmt: skip
 HOW = [("interval", 0), ("crown", 0), ("crown", 3)]
-
-
-def net_of(kind: str, curve: str, seed: int) -> tuple[nn.Module, tuple[int, ...]]:
-    """A random float64 net with weights of any size, and the shape of a row of its input."""
-    torch.manual_seed(seed)
-    act, shape = CURVES[curve], (3,)
-    if kind == "plain":
-        layers: list[nn.Module] = [nn.Linear(3, 10), act(), nn.Linear(10, 10), act(), nn.Linear(10, 3)]
-    elif kind == "heads":
-        first = Normalize(randn(3), randn(3).exp(), 1.5), nn.Linear(3, 8), act(), nn.Linear(8, 6)
-        layers = [*first, act(), nn.Tanh(), nn.Linear(6, 6), QuantileMean(2), AppendLogStd(randn(3))]
-    elif kind == "squashed":
-        layers = [nn.Linear(3, 9), act(), nn.Linear(9, 9), act(), nn.Linear(9, 2), nn.Tanh()]
-    else:
-        shape = (2, 5, 6)
-        layers = [nn.Conv2d(2, 3, 3, 2, 1, groups=1), act(), nn.AvgPool2d(2, 1, 1), nn.Conv2d(3, 2, 2, bias=False)]
-        layers += [act(), nn.MaxPool2d(2, 1) if seed % 2 else nn.Conv2d(2, 3, 2), act(), nn.Flatten(), nn.LazyLinear(3)]
-    net = nn.Sequential(*layers).double()
-    net(torch.zeros(1, *shape, dtype=torch.float64))
-    for weight in net.parameters():
-        weight.data.mul_(0.5 + 2 * torch.rand(()))
-    return net.requires_grad_(False), shape
-
-
-def boxes(shape: tuple[int, ...], seed: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Boxes of all sizes; some of their sides are points."""
-    radius = 10 ** (3 * torch.rand(count, *[1] * len(shape), dtype=torch.float64) - 2.5)
-    centre, spread = randn(count, *shape, seed=seed), radius * randn(count, *shape, seed=seed + 1).clamp(min=0)
-    return centre - spread, centre + spread
 
 
 def attacked(net, low, high, steps=3):
@@ -69,8 +37,8 @@ def test_no_point_of_ten_thousand_boxes_lies_outside():
     """Random, corner and attacked points, for random nets of every kind; every way of bounding takes its share."""
     kinds, pairs = list(itertools.product(["plain", "heads", "squashed", "picture"], CURVES)), 0
     for seed in range(126):
-        net, shape = net_of(*kinds[seed % len(kinds)], seed)
-        low, high = boxes(shape, seed, 80)
+        net, shape = curve_net(*kinds[seed % len(kinds)], seed)
+        low, high = boxes_of(shape, seed, 80)
         share = torch.rand(30, *low.shape, dtype=torch.float64)
         share[:15] = share[:15].round()
         points = torch.cat([low + share * (high - low), attacked(net, low, high)])
@@ -92,7 +60,7 @@ def test_no_point_of_ten_thousand_boxes_lies_outside():
 @pytest.mark.parametrize("intermediate", ["interval", "crown"])
 def test_affine_where_nothing_bends(intermediate):
     """Where no neuron may be on either side of its bend, the net is affine, and bounds are exact."""
-    net, x = net_of("plain", "relu", 1)[0], randn(6, 3)
+    net, x = curve_net("plain", "relu", 1)[0], randn(6, 3)
     low, high = x - 1e-6, x + 1e-6
     for i in (1, 3):
         least, most = interval(net[:i], low, high)
@@ -141,8 +109,8 @@ def test_tiny_nets_against_enumeration():
 
 @pytest.mark.parametrize("curve", ["relu", "clamp"])
 def test_more_work_makes_tighter_bounds(curve):
-    net, shape = net_of("plain", curve, 3)
-    low, high = boxes(shape, 3, 50)
+    net, shape = curve_net("plain", curve, 3)
+    low, high = boxes_of(shape, 3, 50)
     spec = torch.tensor([[1.0, -1.0, 0.0]], dtype=torch.float64)
     ways = [("interval", 0), ("interval", 15), ("crown", 0), ("crown", 15, 0), ("crown", 15)]
     plain, refined, full, outputs, best = (crown(net, low, high, spec, *how) for how in ways)
@@ -153,16 +121,16 @@ def test_more_work_makes_tighter_bounds(curve):
 
 
 def test_few_rows_at_once_give_the_same(monkeypatch):
-    net, shape = net_of("picture", "relu", 0)
-    low, high = boxes(shape, 0, 4)
+    net, shape = curve_net("picture", "relu", 0)
+    low, high = boxes_of(shape, 0, 4)
     whole = crown(net, low, high, intermediate="crown")
     monkeypatch.setattr("adv_wrappers.bounds.crown_bounds._AT_ONCE", 1)
     torch.testing.assert_close(torch.stack(crown(net, low, high, intermediate="crown")), torch.stack(whole))
 
 
 def test_a_specification_for_every_box_or_for_all():
-    net, shape = net_of("heads", "relu", 0)
-    low, high = boxes(shape, 0, 5)
+    net, shape = curve_net("heads", "relu", 0)
+    low, high = boxes_of(shape, 0, 5)
     spec = randn(4, 6)
     for how in HOW:
         one, each = crown(net, low, high, spec, *how), crown(net, low, high, spec.expand(5, 4, 6), *how)
@@ -171,8 +139,8 @@ def test_a_specification_for_every_box_or_for_all():
 
 
 def test_bounds_are_the_same_whatever_the_mode():
-    net, shape = net_of("plain", "relu", 0)
-    low, high = boxes(shape, 0, 5)
+    net, shape = curve_net("plain", "relu", 0)
+    low, high = boxes_of(shape, 0, 5)
     for refine in (0, 2):
         asked = nn.Sequential(nn.Flatten(), *net), low, high, None, "crown", refine
         for mode in (torch.no_grad, torch.inference_mode):
@@ -216,7 +184,7 @@ POOLS = {
 @pytest.mark.parametrize("name", POOLS)
 def test_windows_of_max_pooling(name):
     """Elements, the largest bounds, and whose they are, beside those of a loop over all windows."""
-    pool, (low, high) = POOLS[name], boxes((2, 7, 6), 0, 3)
+    pool, (low, high) = POOLS[name], boxes_of((2, 7, 6), 0, 3)
     least, place, members, highs, others = MaxPool(pool).windows(low, high)
     assert torch.equal(least, pool(low).flatten(2)) and torch.equal(highs.amax(2), pool(high).flatten(2))
     for window in range(least.shape[-1]):
@@ -242,7 +210,7 @@ def test_max_pooling_is_no_looser_than_the_boxes_of_its_windows():
     before = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 3, 2), nn.ReLU()).double()
     tighter = 0
     for seed in range(5):
-        low, high = boxes((2, 7, 7), seed, 40)
+        low, high = boxes_of((2, 7, 7), seed, 40)
         with torch.no_grad():
             found = crown(nn.Sequential(before, pool), low, high)
             ended = crown(pool, *interval(before, low, high))

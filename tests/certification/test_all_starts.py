@@ -16,7 +16,6 @@ from adv_wrappers.certification.all_starts import (
     RoundSettings,
     SearchRound,
     StateBoxSearch,
-    _next_at_once,
     certify_all_starts,
 )
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError
@@ -159,20 +158,6 @@ def test_what_was_followed_counts_wherever_a_search_stops():
     assert 2 < few.lower < 30 and not few.finished and search.boxes < 100 * few.steps
 
 
-def test_the_next_round_follows_as_many_boxes_as_what_is_left_allows():
-    assert _next_at_once(1000, 20_000, -1, 10**5) is None and _next_at_once(1000, 20_000, 20_000, 10**5) is None
-    some = [_next_at_once(1000, 20_000, affordable, 10**5) for affordable in (60_000, 200_000, 10**7)]
-    assert 2000 < some[0] < some[1] < some[2] == 32_000
-    assert _next_at_once(1000, 20_000, np.inf, 10**4) == 10_000
-    assert _next_at_once(1000, 20_000, np.inf, 1500) is None
-    left = [_next_at_once(1000, 20_000, affordable, 10**5, tightest=False) for affordable in (200_000, 10**6)]
-    assert left == [some[1], 4000]  # room for another round where there is enough for two
-    search, start = StateBoxSearch(upright(), gym.make("CartPole-v1"), 0.2, method="interval"), np.zeros(4)
-    few, rounds = search.run(start, start, None, 100), search.rounds
-    many = search.run(start, start, None, 20_000)
-    assert few.lower < many.lower and rounds < search.rounds and search.boxes < 25_000
-
-
 @pytest.fixture
 def rounds(monkeypatch):
     """What the rounds of searches were and certified: their bounds, how many boxes at once, and the return."""
@@ -201,17 +186,6 @@ def test_tighter_bounds_follow_where_more_boxes_raise_nothing(rounds):
     rounds.clear()
     refined.run(start, start, None, 100)
     assert rounds[0][0] == "crown"
-
-
-def test_a_search_that_more_boxes_raise_keeps_the_fastest_bounds(rounds):
-    env = gym.make("CartPole-v1")
-    env.reset(seed=0)
-    lower = []
-    for method in ("crown", "refined"):
-        search = StateBoxSearch(upright(), env, 0.1, method=method)
-        start = search.dynamics.state()
-        lower.append(search.run(start, start, None, 1500).lower)
-    assert lower[0] == lower[1] and rounds[:2] == rounds[2:4] and rounds[0][2] < rounds[1][2]
 
 
 def test_the_other_reward_of_cartpole():

@@ -23,6 +23,7 @@ from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize
 from adv_wrappers.networks.tracing import UnknownCall, layers_in_order, trace
 from tests.core.helpers import context
 from tests.every_case import every_case
+from tests.networks.autograd import check_gradient
 
 
 def traced(module):
@@ -140,30 +141,8 @@ def test_a_graph_is_its_class(name):
     net = Net(FORWARDS[name]).double().requires_grad_(False)
     nodes = traced(net)
     assert nodes is not None
-    seen, slopes, kept = [], [], []
-
-    def slope(params):
-        seen.append(params.clone())
-        slopes.append(torch.randn_like(params))
-        return slopes[-1]
-
     graph = LayerGraph(nodes)
-    for rows in (3, 3, 1):
-        gradient = graph.input_gradient(slope)  # the memory of the one before
-        for _ in range(2):
-            x = inputs(name, rows)
-            before = x.clone()
-            kept.append((gradient(x), x))
-            given = slopes[-1].clone()
-            torch.testing.assert_close(seen[-1], net(x.clone()), rtol=1e-11, atol=1e-11)
-            assert torch.equal(x, before) and torch.equal(slopes[-1], given)
-            leaf = x.clone().requires_grad_()
-            (expected,) = torch.autograd.grad((net(leaf.clone()) * given).sum(), leaf)
-            assert expected.abs().max() > 0
-            torch.testing.assert_close(kept[-1][0], expected, rtol=1e-11, atol=1e-11)
-            kept[-1] = (*kept[-1], expected)
-    for found, _, expected in kept:
-        torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)  # nothing wrote over it since
+    check_gradient(graph, net, lambda rows: inputs(name, rows))
     assert agrees(graph, lambda x: net(x.clone()), lambda rows: inputs(name, rows))
 
 

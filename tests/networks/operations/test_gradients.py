@@ -8,6 +8,7 @@ from torch import nn
 from adv_wrappers.networks.input_gradient import graph_of
 from adv_wrappers.networks.policy_layers import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 from tests.every_case import every_case
+from tests.networks.autograd import check_gradient
 
 ACT = nn.Tanh()
 
@@ -56,26 +57,8 @@ def test_input_gradient_is_autograd(name):
     torch.manual_seed(0)
     net = NETS[name]().double().requires_grad_(False)
     weight = {k: v.clone() for k, v in net.state_dict().items()}
-    seen, slopes = [], []
-
-    def slope(params):
-        seen.append(params.clone())
-        slopes.append(torch.randn_like(params))
-        return slopes[-1]
-
-    gradient = graph_of(net).input_gradient(slope)
-    kept = []
-    for rows in (5, 5, 3):  # on used memory, and with another number of rows
-        x = torch.randn(rows, *((2, 10, 10) if name in PICTURES else (4,)), dtype=torch.float64)
-        before = x.clone()
-        kept.append(gradient(x))
-        given = slopes[-1].clone()
-        torch.testing.assert_close(seen[-1], net(x), rtol=1e-12, atol=1e-12)
-        assert torch.equal(x, before) and torch.equal(slopes[-1], given)
-        (expected,) = torch.autograd.grad((net(x.requires_grad_()) * given).sum(), x)
-        assert expected.abs().max() > 0
-        torch.testing.assert_close(kept[-1], expected, rtol=1e-12, atol=1e-12)
-    assert gradient.overwritable and kept[0].data_ptr() != kept[1].data_ptr()
+    shape = (2, 10, 10) if name in PICTURES else (4,)
+    check_gradient(graph_of(net), net, lambda rows: torch.randn(rows, *shape, dtype=torch.float64), 1e-12)
     assert all(torch.equal(v, weight[k]) for k, v in net.state_dict().items())
 
 
