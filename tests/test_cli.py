@@ -226,7 +226,7 @@ def test_train_adversary_of_both_forms(tmp_path: Path) -> None:
 
 def test_train_critic_and_a_scan_say_how_to_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gym.registry, "Brief-v0", dataclasses.replace(gym.spec("Hopper-v5"), max_episode_steps=5))
-    monkeypatch.setattr("adv_wrappers.training.models.critic.EPOCHS", 1)
+    monkeypatch.setattr("adv_wrappers.training.models.robust_sarsa.EPOCHS", 1)
     words = ["train-critic", "Brief-v0", "--victim", "zoo:hopper-ppo", "--steps", "64", "--num-envs", "2"]
     done = CliRunner().invoke(main, [*words, "--one", "--out", str(tmp_path / "one")])
     assert done.exit_code == 0 and "robustness" in done.output, done.output

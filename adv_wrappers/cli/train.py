@@ -189,7 +189,7 @@ def _threats_of(hardened: Hardened, within: Budget | None) -> list[str]:
 
 @command(
     "train-critic",
-    "adv_wrappers.training.models.critic.CriticSettings",
+    "adv_wrappers.training.models.robust_sarsa.CriticSettings",
     "adv_wrappers.training.models.critic.train_critic",
     without=("robust", "eps", "weight", "box", "successor"),
     out=REQUIRED,

@@ -16,7 +16,7 @@ import adv_wrappers as adv
 from adv_wrappers import from_module, load_victim
 from adv_wrappers.core import rng
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.training.models.critic import exploring_victim
+from adv_wrappers.training.models.robust_sarsa import exploring_victim
 from adv_wrappers.victims import Victim
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed

@@ -24,7 +24,8 @@ from adv_wrappers.environments.environment import AnyEnvironment, Environment
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.threats.presets import threat
-from adv_wrappers.training.models.critic import SMALL, CriticSetting
+from adv_wrappers.training.models.critic import SMALL
+from adv_wrappers.training.models.robust_sarsa import CriticSetting
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.victims import load_victim

@@ -1,552 +1,34 @@
 """train_critic and scan_critics: Robust Sarsa as papers report it, the strongest of many critics, and of how many.
 
 No setting of a critic is the strongest on all victims, and trainings of one setting differ: on Ant a single default
-critic left 726 where the scan of its authors left 264. So the default is a small scan.
+critic left 726 where the scan of its authors left 264. So the default is a small scan. One critic is trained by
+:mod:`adv_wrappers.training.models.robust_sarsa`.
 """
 
 from __future__ import annotations
 
-import copy
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
-
-import gymnasium as gym
-import numpy as np
-import torch
-from gymnasium import spaces
-from gymnasium.wrappers.utils import RunningMeanStd
-from torch import Tensor, nn
-from torch.nn.functional import smooth_l1_loss
+from typing import Any
 
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.bounds.interval_bounds import interval
-from adv_wrappers.core import rng
 from adv_wrappers.core.budgets.budget import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel, needed_budget
-from adv_wrappers.core.types import Array, Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.evaluation.rows.report import Report, interval_text, number_text
 from adv_wrappers.evaluation.statistics.confidence_intervals import footnotes
-from adv_wrappers.networks.policy_layers import ActionValue, Normalize
 from adv_wrappers.rendering.table import Tabular, TextTable
-from adv_wrappers.training.folder import (
-    TrainingFolder,
-    check_chosen_folder,
-    read_tensors,
-    write_tensors,
-)
-from adv_wrappers.training.models.networks import check_vectors, descend, tanh_mlp
-from adv_wrappers.training.models.trajectories import ContinuingEpisodes, Trajectories
-from adv_wrappers.utils.checks import check_names
+from adv_wrappers.training.folder import check_chosen_folder
+from adv_wrappers.training.models.robust_sarsa import CriticSetting, CriticSettings, CriticTraining, exploring_victim
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.reading import decoding
-from adv_wrappers.utils.threads import one_thread
-from adv_wrappers.utils.validation import (
-    MOST_TRAINING_STEPS,
-    EnvCount,
-    EpisodeCount,
-    Limits,
-    Positive,
-    Seed,
-    Share,
-    Width,
-    check_fields,
-    checked,
-)
+from adv_wrappers.utils.validation import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.distributions import DeterministicFamily
-from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.saved_networks import Critic
-from adv_wrappers.victims.victim import Victim, VictimAround
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Robust Sarsa (Zhang et al. 2020, section 3.5): the transitions of a victim's own policy, and what is learned of them.
-#
-# Minimised is ``mean SmoothL1(Q(s, a) - (r + gamma Q(s', a'))) + weight mean max(Q_high - Q, Q - Q_low)^2``, where a'
-# is the action that the victim truly takes at s', and Q_low and Q_high are bounds of Q over a box around its input.
-# The box grows from nothing in the second third of the training (as released); the learning rate falls to zero in the
-# last third. Rewards are divided by the running standard deviation of the discounted return.
-#
-# Departures from the released code, and choices between it and the paper:
-#
-# - The paper's box is around the action alone (``box="action"``); the released code's, the default here, is around the
-#   normalised observation and the action.
-# - The code passes from CROWN's bounds to interval bounds during the training; here they are interval bounds
-#   throughout.
-# - The code clips rewards at 10 after scaling; here they are not clipped.
-# - With ``successor="shuffled"`` an episode that was cut short has no value after it, as released; else it has.
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-class _Noisy(DeterministicFamily):
-    """A deterministic actor's action with Gaussian noise, clipped to the action box."""
-
-    def __init__(self, std: Tensor, low: Tensor, high: Tensor) -> None:
-        self.std = std
-        self.low, self.high = low, high
-
-    def sample(self, params: Tensor, key: Tensor) -> Tensor:
-        noise = rng.normal(rng.fold(key, 0), tuple(params.shape[1:]), params.dtype)
-        return (params + self.std * noise).clamp(self.low, self.high)
-
-
-def exploring_victim(victim: Victim, noise: float) -> Victim:
-    """A copy of the victim that draws every action: from its own policy if that is Gaussian, else by adding noise.
-
-    Args:
-        victim: the victim, with continuous actions.
-        noise: standard deviation of a deterministic victim's noise, as a fraction of half the range of its actions
-            (of 1 where they are unbounded).
-
-    Raises:
-        VictimError: unless actions and observations are ``Box`` of one dimension.
-        ValueRangeError: for a deterministic victim without noise, of which the value of other actions cannot be
-            learned.
-    """
-    check_vectors("a Robust Sarsa critic", victim)
-    space, other = victim.action_space, copy.copy(victim)
-    assert isinstance(space, spaces.Box)
-    # Sarsa needs the value of other actions than the most likely ones, so actions are drawn
-    if isinstance(other, VictimAround):  # which acts by the agent that it is around
-        other.victim, other.select = exploring_victim(other.victim, noise), "sample"
-        return other
-    other.select = "sample"
-    if victim.kind == "mean":
-        if not noise > 0:
-            raise ValueRangeError(f"a deterministic victim explores by noise above 0, got {noise!r}")
-        low, high = (torch.as_tensor(b, dtype=victim.dtype, device=victim.device) for b in (space.low, space.high))
-        half = (high - low) / 2
-        other.family = _Noisy(noise * torch.where(half.isfinite(), half, torch.ones_like(half)), low, high)
-    return other
-
-
-@dataclass(frozen=True)
-class Transitions(Trajectories):
-    """Trajectories of a victim, in the types of its environment, and what Sarsa learns beside them.
-
-    Attributes:
-        next_act: the victim's action at the next observation; for an episode that was truncated, the action that it
-            would have taken, for one that terminated, zeros.
-        ended: bool ``[T, N]``, whether the episode terminated: no value follows.
-        returns: returns of the episodes that were finished.
-    """
-
-    next_act: Array
-    ended: Array
-    returns: list[float]
-
-
-class TransitionCollector:
-    """Collects transitions of a victim in several environments; episodes continue from one call to the next.
-
-    Args:
-        make_env: makes one environment.
-        victim: the policy that acts, made by :func:`exploring_victim`.
-        rows: the number of environments.
-        entropy: integers that all seeds are derived from.
-    """
-
-    def __init__(
-        self, make_env: Callable[[], gym.Env[Any, Any]], victim: Victim, rows: int, entropy: tuple[int, ...]
-    ) -> None:
-        self.venv, self.runner = EpisodesVectorEnv(make_env, rows), PolicyRunner(victim, rows)
-        self.episodes = ContinuingEpisodes(self.venv, [self.runner], np.random.default_rng(entropy))
-        self.score = np.zeros(rows)
-
-    def collect(self, steps: int) -> Transitions:
-        """Play ``steps`` steps of every environment.
-
-        Raises:
-            ValueRangeError: for observations or rewards that are not finite.
-        """
-        played = list[tuple[Array, ...]]()
-        next_act = list[Array]()
-        returns = list[float]()
-        # the action of a step is the next action of the step before, unless an episode ended between
-        for step in self.episodes.play(steps, self.runner.act):
-            _, act, _, reward, ended, over = step
-            if played:
-                going = ~played[-1][-1]
-                next_act[-1][going] = act[going]
-            played.append(step)
-            next_act.append(np.zeros_like(act))
-            self._write_next_actions(next_act[-1], over & ~ended)
-            self.score += reward
-            returns += self.score[over].tolist()
-            self.score[over] = 0.0
-        self._write_next_actions(next_act[-1], ~over)
-        obs, act, after, reward, ended, over = map(np.stack, zip(*played, strict=True))
-        return Transitions(obs, act, after, reward, over, np.stack(next_act), ended, returns)
-
-    def _write_next_actions(self, into: Array, mask: Array) -> None:
-        """Write the actions that the rows of ``mask`` would take now; ``act`` will draw the same."""
-        rows = np.flatnonzero(mask)
-        if len(rows):
-            into[rows] = self.runner.peek(self.episodes.obs, rows)
-
-
-class ReturnStatistics:
-    """Running standard deviation of the discounted returns of N environments (Engstrom et al. 2020).
-
-    Args:
-        gamma: the discount.
-        moments: count, mean and sum of squared deviations, float64 ``[3]``, to continue from; None to begin.
-    """
-
-    def __init__(self, gamma: float, moments: Tensor | None = None) -> None:
-        self.gamma = gamma
-        self.rms: Any = RunningMeanStd(epsilon=0.0)  # type: ignore[no-untyped-call]
-        self.running: Any = 0.0
-        if moments is not None:
-            self.rms.count, self.rms.mean, squares = moments.tolist()
-            self.rms.var = squares / self.rms.count
-
-    def update(self, reward: Array, over: Array) -> None:
-        """Update with rewards ``[T, N]``, and with ``over`` bool ``[T, N]`` where episodes were finished."""
-        seen = []
-        for r, o in zip(reward, over, strict=True):
-            self.running = self.running * self.gamma + r
-            seen.append(self.running)
-            self.running = self.running * ~o
-        self.rms.update(np.concatenate(seen))
-
-    @property
-    def moments(self) -> Tensor:
-        """Count, mean and sum of squared deviations, float64 ``[3]``."""
-        return torch.tensor([self.rms.count, self.rms.mean, self.rms.var * self.rms.count], dtype=torch.float64)
-
-    @property
-    def std(self) -> float:
-        """Standard deviation so far; 1 while the returns are all one number."""
-        std = float(np.sqrt(self.rms.var))
-        return std if std > 1e-8 else 1.0
-
-
-CriticSetting = Mapping[str, object]  # arguments of :class:`CriticSettings`
-
-
-@dataclass(frozen=True)
-class CriticSettings:
-    """How one critic is trained.
-
-    Attributes:
-        steps: environment steps of a critic, in rounds of 2048, summed over all environments.
-        robust: the robustness term: bounds of Q over a box, or none.
-        eps: final radius of the box, in units of normalised observations and of native actions.
-        weight: weight of the robustness term.
-        box: around observation and action (as released), or around the action alone (as in the paper).
-        successor: Sarsa's own, or the released code's, a random state. That shuffles a batch before it takes the next
-            entry as successor: its target is a random state's value.
-        gamma: the discount.
-        lr: the learning rate before it falls to zero in the last third.
-        noise: a deterministic victim's exploration, as a fraction of half the range of its actions. It is the standard
-            deviation of Gaussian noise.
-        hidden: widths of the layers.
-        seed: seeds all randomness.
-        num_envs: environments side by side.
-    """
-
-    steps: Annotated[int, Limits(2, MOST_TRAINING_STEPS)] = 61_440  # 30 rounds
-    robust: Literal["interval"] | None = "interval"
-    eps: Annotated[float, Limits(0.0, 1e30)] = 0.02
-    weight: Annotated[float, Limits(0.0, 1e30)] = 0.1
-    box: Literal["both", "action"] = "both"
-    successor: Literal["next", "shuffled"] = "next"
-    gamma: Share = 0.99
-    lr: Annotated[float, Limits(0.0, 1e3)] = 3e-4
-    noise: Annotated[float, Limits(0.0, 1e30)] = 0.2
-    hidden: Sequence[Width] = (64, 64)
-    seed: Annotated[int, Limits(0, 2**60)] = 0
-    num_envs: EnvCount = 8
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @classmethod
-    def of(cls, *parts: CriticSetting) -> CriticSettings:
-        """From dictionaries, of which later ones take precedence.
-
-        Raises:
-            ThreatError: for anything else than settings of a critic.
-            ValueRangeError: for values out of range.
-        """
-        how = dict[str, Any]()
-        for part in parts:
-            how |= part if isinstance(part, Mapping) else {repr(part): None}
-        check_names("a critic's setting", how, [each.name for each in fields(cls)])
-        return cls(**how)
-
-
-class SarsaBatch(NamedTuple):
-    """What a critic learns from, a row a step.
-
-    Attributes:
-        x, after: inputs at the state and at its successor ``[M, n + D]``.
-        reward: scaled rewards ``[M]``.
-        ended, over: bool ``[M]``, as in :class:`Transitions`.
-    """
-
-    x: Tensor
-    after: Tensor
-    reward: Tensor
-    ended: Tensor
-    over: Tensor
-
-
-class SarsaLearner:
-    """Learns a critic: the network, its optimiser and the loss.
-
-    Args:
-        net: the critic, from normalised observations and actions ``[M, n + D]`` to values ``[M, 1]``.
-        how: what is minimised.
-        features: the number n of features of an observation.
-    """
-
-    def __init__(self, net: nn.Sequential, how: CriticSettings, features: int) -> None:
-        self.net, self.how = net, how
-        self.params = list(net.parameters())
-        self.adam = torch.optim.Adam(self.params, lr=how.lr, eps=1e-5)
-        first = self.params[0]
-        self.around = torch.full((first.shape[1],), how.eps, dtype=first.dtype, device=first.device)
-        if how.box == "action":
-            self.around[:features] = 0.0
-
-    def epoch(
-        self, batch: SarsaBatch, count: int, draws: torch.Generator, done: float, part: float
-    ) -> tuple[float, float]:
-        """One pass through a batch; returns the mean TD loss and the mean robustness term.
-
-        Args:
-            batch: the batch.
-            count: the number of minibatches.
-            draws: the generator of the minibatches.
-            done, part: the fraction of the whole training that lies before this epoch, and the epoch's own fraction.
-        """
-        x, after, reward, ended, over = batch
-        order = torch.randperm(len(x), generator=draws).to(x.device)
-        losses = []
-        pieces = order.tensor_split(max(min(count, len(x) // 2), 1))
-        for i, rows in enumerate(pieces):
-            # the TD loss of this minibatch
-            share = done + part * i / len(pieces)
-            q = self.net(x[rows]).squeeze(-1)
-            if self.how.successor == "shuffled":
-                # the released code shuffles first: what stands next in the batch is a state of some other time
-                target = reward[rows[:-1]] + self.how.gamma * q[1:].detach() * ~over[rows[:-1]]
-                loss = smooth_l1_loss(q[:-1], target)
-            else:
-                with torch.no_grad():
-                    then = self.net(after[rows]).squeeze(-1) * ~ended[rows]
-                loss = smooth_l1_loss(q, reward[rows] + self.how.gamma * then)
-            # the robustness term, whose box grows in the second third of the training, and the rate, which falls in the
-            # last
-            grown = min(max(3 * share - 1, 0.0), 1.0)
-            penalty = self._penalty(x[rows], q, grown) if self.how.robust and grown > 0 else None
-            total = loss if penalty is None else loss + self.how.weight * penalty
-            rate = self.how.lr * max(0.0, min(1.0, 3 * (1 - share)))  # the last round may overshoot
-            descend(self.adam, total, rate, "the critic diverged (loss {loss:g}): try a smaller lr")
-            losses.append((loss.detach(), torch.zeros_like(loss) if penalty is None else penalty.detach()))
-        td, smooth = (float(torch.stack(part).mean()) for part in zip(*losses, strict=True))
-        return td, smooth
-
-    def _penalty(self, x: Tensor, q: Tensor, grown: float) -> Tensor:
-        around = grown * self.around
-        low, high = (bound.squeeze(-1) for bound in interval(self.net, x - around, x + around))
-        return torch.maximum(high - q, q - low).square().mean()
-
-    @torch.no_grad()
-    def width(self, x: Tensor) -> float:
-        """Mean width of the interval bounds over the full box around ``x`` ``[M, n + D]``."""
-        low, high = interval(self.net, x - self.around, x + self.around)
-        return float((high - low).mean())
-
-    def state_dict(self) -> dict[str, object]:
-        """The states of the network and of its optimizer."""
-        return {"network": self.net.state_dict(), "optimizer": self.adam.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what :meth:`state_dict` returned."""
-        self.net.load_state_dict(state["network"])
-        self.adam.load_state_dict(state["optimizer"])
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Training of one Robust Sarsa critic of a victim's own policy (Zhang et al. 2020, section 3.5 and appendix D).
-#
-# As released with SA-PPO: 30 rounds of 2048 steps with the victim's sampled actions, each learned from in ten epochs
-# of 32 minibatches; two tanh layers of 64; no target network. Choices made here: a deterministic victim explores by
-# Gaussian noise (SA-DDPG's code: an Ornstein-Uhlenbeck process of the same size), and observations are normalised as
-# the victim normalises them, else by mean and deviation of the first round.
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-ROUND = 2048
-EPOCHS = 10
-MINIBATCHES = 32
-CLIP = 10.0
-
-
-def _normaliser(victim: Victim) -> Normalize | None:
-    """A copy of the victim's own normaliser of observations, one number a feature; None where it has none."""
-    shape = victim.observation_space.shape
-    for module in (m for net in victim.modules() for m in net.modules()):
-        if isinstance(module, Normalize) and module.mean.shape in ((), (1,), shape):
-            mean, std = (t.expand(shape).clone() for t in (module.mean, module.std))  # type: ignore[arg-type]
-            return Normalize(mean, std, module.clip)
-    return None
-
-
-class CriticTraining:
-    """One training with checked arguments; no environment is made before :meth:`run`.
-
-    Args:
-        victim, out: as for :func:`train_critic`. A recurrent victim plays with its hidden state; its critic sees the
-            observation alone. Every round writes the critic so far and the state of the training to ``out``.
-        environment: how the environment is made.
-        how: how it is trained.
-
-    Raises:
-        AdvWrappersError: as :func:`train_critic` does.
-    """
-
-    def __init__(
-        self, victim: Victim, environment: Environment, how: CriticSettings, out: str | Path | None = None
-    ) -> None:
-        self.victim = victim
-        self.environment = environment
-        self.how = how
-        self.player = exploring_victim(victim, how.noise)
-        asked = {**vars(how), "noise": how.noise if victim.kind == "mean" else None}
-        self.folder = TrainingFolder.of(out, "critic", environment, victim, training=asked)
-        self.finished = Critic(str(out)) if self.folder.finished else None
-        features, actions = (int((space.shape or ())[0]) for space in (victim.observation_space, victim.action_space))
-        self.sizes = {"features": features, "actions": actions}
-
-    def run(self, progress: Callable[[str, int, int], None] | None = None, name: str = "robust-sarsa critic") -> Critic:
-        """Train what is left to train, and return the critic; ``name`` is what ``progress`` is told of."""
-        if self.finished is not None:
-            return self.finished
-        folder, how = self.folder, self.how
-        self.environment.spaces_for(self.victim)  # which checks them
-        with one_thread():
-            # rounds of playing and learning, from where the record ends
-            collector = TransitionCollector(self.environment, self.player, how.num_envs, (how.seed, len(folder.record)))
-            with closing(collector.venv):
-                self._begin()
-                while self.steps < how.steps:
-                    self._play_round(collector)
-                    if progress is not None:
-                        progress(name, min(self.steps, how.steps), how.steps)
-                folder.finish()
-        return self.critic(folder.record) if folder.out is None else Critic(str(folder.out))
-
-    @property
-    def steps(self) -> int:
-        """Steps that were played and learned from."""
-        return self.folder.record[-1]["steps"] if self.folder.record else 0
-
-    def _network(self) -> nn.Sequential:
-        """An MLP of tanh layers with orthogonal weights, as released."""
-        draws = torch.Generator().manual_seed(self.how.seed)
-        sizes = sum(self.sizes.values()), *self.how.hidden, 1
-        return tanh_mlp(sizes, 1.0, draws, self.victim.dtype).to(self.victim.device)
-
-    def _begin(self) -> None:
-        """What changes from round to round: new, or from the last checkpoint."""
-        self.learner = SarsaLearner(self._network(), self.how, self.sizes["features"])
-        self.returns, self.normalise = ReturnStatistics(self.how.gamma), _normaliser(self.victim)
-        checkpoint = self.folder.checkpoint
-        if checkpoint is None:
-            return
-        # the learner, what it knows of returns, and the normaliser of its first round
-        state = read_tensors(checkpoint)
-        with decoding(f"{checkpoint} as the state of this critic"):
-            self.learner.load_state_dict(state["learner"])
-            self.returns = ReturnStatistics(self.how.gamma, state["moments"])
-            if self.normalise is None:
-                mean, std = (state[name].to(self.victim.device) for name in ("mean", "std"))
-                self.normalise = Normalize(mean, std, CLIP)
-
-    def _tensor(self, array: Any) -> Tensor:
-        return torch.as_tensor(array, dtype=self.victim.dtype, device=self.victim.device).flatten(0, 1)
-
-    def _play_round(self, collector: TransitionCollector) -> None:
-        """Play 2048 steps (in the last round, what is left) and learn from them."""
-        rows = self.how.num_envs
-        whole = self.how.steps
-        before = self.steps
-        length = math.ceil(min(ROUND, whole - before) / rows)
-        taken = collector.collect(max(length, 2))
-        self.returns.update(taken.reward, taken.over)
-        # inputs are normalised by what the first round saw
-        if self.normalise is None:
-            seen = self._tensor(taken.obs)
-            std = seen.std(0)
-            self.normalise = Normalize(seen.mean(0), torch.where(std > 1e-6, std, torch.ones_like(std)), CLIP)
-        # the batch: state and action, what followed, rewards in units of the spread of returns
-        x, after = (
-            torch.cat([self.normalise(self._tensor(obs)), self._tensor(act)], -1)
-            for obs, act in ((taken.obs, taken.act), (taken.next_obs, taken.next_act))
-        )
-        ended, over = (torch.from_numpy(flags).flatten().to(x.device) for flags in (taken.ended, taken.over))
-        batch = SarsaBatch(x, after, self._tensor(taken.reward / self.returns.std), ended, over)
-        entropy = np.random.SeedSequence((self.how.seed, len(self.folder.record)))
-        draws = torch.Generator().manual_seed(int(entropy.generate_state(1)[0]))
-        # ten passes, and a line of the record
-        part, found = len(x) / whole / EPOCHS, []
-        for epoch in range(EPOCHS):
-            done = before / whole + epoch * part
-            found.append(self.learner.epoch(batch, MINIBATCHES, draws, done, part))
-        with torch.no_grad():
-            q = float(self.learner.net(x).mean()) * self.returns.std
-        self._add(
-            {
-                "steps": before + len(x),
-                "loss": found[-1][0],
-                "robustness": found[-1][1],
-                "width": self.learner.width(x),
-                "q": q,
-                "return_std": self.returns.std,
-                "episodes": len(taken.returns),
-                "mean_return": float(np.mean(taken.returns)) if taken.returns else None,
-            }
-        )
-
-    def critic(self, losses: Sequence[Info]) -> Critic:
-        """The critic as it is now, its last layer scaled back to the units of the environment's rewards.
-
-        Args:
-            losses: the rows of its rounds.
-        """
-        assert self.normalise is not None
-        net = copy.deepcopy(self.learner.net)
-        with torch.no_grad():
-            # it was trained on rewards in units of the spread of returns
-            for param in net[-1].parameters():
-                param.mul_(self.returns.std)
-        rule = {"rule": "clip((o - mean) / std, -clip, clip)", "clip": self.normalise.clip}
-        sections = {"network": self.sizes, "observation": rule, "losses": [*losses]}
-        card = self.folder.card("robust-sarsa critic", **sections)
-        return Critic.of(ActionValue(self.normalise, net), card)
-
-    def _add(self, row: Info) -> None:
-        """Keep the critic so far, and the state that an interrupted training goes on from."""
-        checkpoint = self.folder.begin_checkpoint(row["steps"])
-        if checkpoint is not None:
-            assert self.normalise is not None
-            state = {"mean": self.normalise.mean, "std": self.normalise.std, "moments": self.returns.moments}
-            write_tensors(checkpoint, {"learner": self.learner.state_dict(), **state})
-            self.critic([*self.folder.record, row]).save(checkpoint)
-        self.folder.add(row, checkpoint, best=True)
-
+from adv_wrappers.victims.victim import Victim
 
 # the 6 x 5 settings of the released scan (its box is around observation and action), of which papers report the minimum
 CRITIC_GRID: tuple[CriticSetting, ...] = tuple(
@@ -562,6 +44,7 @@ _CHOOSE, _SCORE = 1, 2  # added to three times the seed, so that training, choos
 EPS = 0.1  # of the victim's own unit, where no budget is given
 # what a scan varies: whoever gives one of these arguments asks for one critic
 _ONE_SETTING = {"robust", "eps", "weight", "box", "successor"}
+_SCAN = ("scan", "the strongest of several critics")  # in cards, and what a folder with it holds
 
 
 @dataclass(frozen=True)
@@ -601,9 +84,9 @@ class CriticScan(Tabular):
         """Write the strongest critic and the record of the scan to a folder; returns the saved critic.
 
         Raises:
-            CardError, ValueRangeError: as :func:`check_scan_folder` does.
+            CardError, ValueRangeError: for a folder with something else in it.
         """
-        check_scan_folder(folder)
+        check_chosen_folder(Path(folder), *_SCAN)
         return self.recorded().save(folder)
 
     def recorded(self) -> Critic:
@@ -661,7 +144,7 @@ def train_critic(
 
     Only one critic is trained, without attacks and so without a budget, where ``settings`` holds one setting, or where
     ``robust``, ``eps``, ``weight``, ``box`` or ``successor`` is given: ``train_critic(victim, env, settings=[{}])``
-    takes the defaults of :class:`~adv_wrappers.training.models.critic.CriticSettings`.
+    takes the defaults of :class:`~adv_wrappers.training.models.robust_sarsa.CriticSettings`.
     :func:`scan_critics` returns all critics and the reports.
 
     Args:
@@ -670,11 +153,11 @@ def train_critic(
             :func:`adv_wrappers.evaluate`.
         within: the budget of the attacks that critics are compared by, best the one that you will attack with; None
             takes a tenth of the victim's own unit, ``Linf(0.1, scale="victim")``.
-        settings: dictionaries of arguments of :class:`CriticSettings`; ``CRITIC_GRID`` holds the papers' 30.
+        settings: dictionaries of arguments of :class:`.CriticSettings`; ``CRITIC_GRID`` holds the papers' 30.
         episodes, attack_steps, seed, progress: as for :func:`scan_critics`.
         out: a folder for the strongest critic; each critic gets a folder in it, as do the reports ``chosen`` and
             ``scored``. The same call resumes an interrupted one.
-        **training: arguments of :class:`CriticSettings`, such as ``steps``, for every critic.
+        **training: arguments of :class:`.CriticSettings`, such as ``steps``, for every critic.
 
     Returns:
         The critic. If several were trained, ``critic.card["scan"]`` holds the record of the choice.
@@ -696,8 +179,6 @@ def train_critic(
     if len(settings) == 1:
         one = CriticSettings.of({"seed": seed}, training, *settings)
         return CriticTraining(victim, environment, one, out).run(progress)
-    if out is not None:
-        check_scan_folder(out)
     how: Any = {"within": within, "episodes": episodes, "attack_steps": attack_steps, "seed": seed, **training}
     scan = scan_critics(victim, environment, settings=settings, out=out, progress=progress, **how)
     return scan.recorded() if out is None else scan.save(out)
@@ -757,6 +238,8 @@ def scan_critics(
     """
     settings = [*settings]
     check_critic_settings(settings, training)
+    if out is not None:
+        check_chosen_folder(Path(out), *_SCAN)
     how = RobustSarsa(critic=lambda obs, act: act, steps=attack_steps)
     victim = load_victim(victim)
     # the attack that critics are compared by, without its critic yet
@@ -792,11 +275,6 @@ def scan_critics(
     best = means.index(min(means))
     scored = evaluate_on([attacks[best]], _SCORE, "scored")
     return CriticScan(tuple(settings), tuple(critics), best, chosen, scored)
-
-
-def check_scan_folder(folder: str | Path) -> None:
-    """Raise unless the strongest of several critics may be written to this folder, as :func:`.check_chosen_folder`."""
-    check_chosen_folder(Path(folder), "scan", "the strongest of several critics")
 
 
 def check_critic_settings(settings: Sequence[CriticSetting], *training: CriticSetting) -> list[CriticSettings]:

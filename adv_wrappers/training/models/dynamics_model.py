@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +21,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from adv_wrappers.core.types import Info
 from adv_wrappers.environments.dmc import feature_names
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.networks.card import Section
 from adv_wrappers.registry import MOST_HIDDEN
 from adv_wrappers.training.folder import TrainingFolder
-from adv_wrappers.training.models.networks import check_vectors, cosine_rate, descend_in_rounds, mean_and_std, relu_mlp
+from adv_wrappers.training.models.networks import (
+    Learner,
+    check_vectors,
+    cosine_rate,
+    descend,
+    fit,
+    mean_and_std,
+    relu_mlp,
+)
 from adv_wrappers.training.models.trajectories import Trajectories, kept_or_played, recorded_trajectories
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
@@ -203,6 +212,41 @@ class _Data:
         """Mean and standard deviation of each part."""
         return {name: mean_and_std(getattr(self, name)) for name in ("obs", "act", "change")}
 
+    def targets(self) -> Tensor:
+        """Normalised changes, ``[M, n + 1]``."""
+        mean, std = self.statistics()["change"]
+        return (self.change - mean) / std
+
+
+class _Learner(Learner):
+    """The least squared error of normalised changes, an epoch a round.
+
+    Args:
+        model: what is trained, its one network.
+        data: transitions.
+        how: as :func:`train_dynamics` has it.
+    """
+
+    def __init__(self, model: TransitionModel, data: _Data, how: Info) -> None:
+        (self.net,) = model.nets
+        self.adam = torch.optim.Adam(self.net.parameters())
+        self.how = how
+        self.x, self.y = model.inputs(data.obs, data.act), data.targets()
+
+    def round(self, number: int) -> Info:
+        """An epoch, whose order follows from its number, so that a training that resumes goes on alike."""
+        how, count = self.how, len(self.x)
+        order = torch.from_numpy(np.random.default_rng((how["seed"], 3, number)).permutation(count))
+        batch = min(how["batch"], count)
+        steps = count // batch
+        loss = torch.zeros(())
+        for i, rows in enumerate(order[: steps * batch].split(batch)):
+            rate = cosine_rate(how["lr"], number + i / steps, how["epochs"])
+            loss = (self.net(self.x[rows]) - self.y[rows]).square().mean()
+            failed = f"the training of the model left the finite numbers: choose lr below {rate:g}"
+            descend(self.adam, loss, rate, failed)
+        return {"steps": number + 1, "loss": float(loss.detach())}
+
 
 def _fit(data: _Data, folder: TrainingFolder, progress: Callable[[str, int, int], None] | None) -> TransitionModel:
     """The model with the least squared error of normalised changes."""
@@ -212,31 +256,20 @@ def _fit(data: _Data, folder: TrainingFolder, progress: Callable[[str, int, int]
         # a linear model has a solution in closed form, by least squares
         layer = nn.Linear(*sizes)
         model = TransitionModel([nn.Sequential(layer)], **statistics)
-        x, y = model.inputs(data.obs, data.act).double(), _normalised(data.change, statistics["change"]).double()
+        x, y = model.inputs(data.obs, data.act).double(), data.targets().double()
         solved = torch.linalg.lstsq(torch.cat([x, torch.ones_like(x[:, :1])], -1), y).solution
         with torch.no_grad():
             layer.weight.copy_(solved[:-1].T)
             layer.bias.copy_(solved[-1])
         return model
     model = TransitionModel([relu_mlp(sizes, (how["seed"], 2, 0))], **statistics)
-    x, y = model.inputs(data.obs, data.act), _normalised(data.change, statistics["change"])
-    (net,) = model.nets
-    epochs, batch = how["epochs"], min(how["batch"], len(x))
-    each = len(x) // batch
 
-    def steps(epoch: int) -> Iterator[tuple[float, Tensor]]:
-        # the order of an epoch follows from its number, so that a training that resumes goes on alike
-        order = torch.from_numpy(np.random.default_rng((how["seed"], 3, epoch)).permutation(len(x)))
-        for i, rows in enumerate(order[: each * batch].split(batch)):
-            yield cosine_rate(how["lr"], epoch + i / each, epochs), (net(x[rows]) - y[rows]).square().mean()
+    def tell(row: Info) -> None:
+        if progress is not None:
+            progress("training", row["steps"], how["epochs"])
 
-    descend_in_rounds(net, epochs, steps, folder, "the model", progress)
+    fit(_Learner(model, data, how), how["epochs"], folder, tell)
     return model
-
-
-def _normalised(values: Tensor, statistics: MeanStd) -> Tensor:
-    mean, std = statistics
-    return (values - mean) / std
 
 
 @torch.no_grad()

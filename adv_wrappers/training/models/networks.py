@@ -1,19 +1,23 @@
 """What trainings of networks on vectors share: layers in a row from draws of their own, statistics, and Adam.
 
-:func:`descend` is one step of it, for all of them; :func:`descend_in_rounds` a whole training on data that stays.
+:func:`descend` is one step of it; :func:`fit` a whole training in rounds, which goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from adv_wrappers.core.types import Info
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.training.folder import TrainingFolder, read_tensors, write_tensors
 from adv_wrappers.utils.reading import decoding
@@ -93,45 +97,58 @@ def descend(adam: torch.optim.Adam, loss: Tensor, rate: float, failed: str) -> N
     adam.step()
 
 
-def descend_in_rounds(
-    net: nn.Module,
-    rounds: int,
-    steps: Callable[[int], Iterator[tuple[float, Tensor]]],
-    folder: TrainingFolder,
-    what: str,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> None:
-    """Train a network by Adam, with a checkpoint after every round, from the last one where the folder has it.
+class Learner(ABC):
+    """What is trained in rounds by Adam.
+
+    Attributes:
+        net: the network.
+        adam: its optimizer.
+    """
+
+    net: Any  # a module
+    adam: torch.optim.Adam
+
+    @abstractmethod
+    def round(self, number: int) -> Info:
+        """Learn for a round; returns its row of the record, with the ``steps`` so far."""
+
+    def state_dict(self) -> dict[str, object]:
+        """What the next round begins with: a tree of tensors, numbers and texts."""
+        return {"network": self.net.state_dict(), "optimizer": self.adam.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what :meth:`state_dict` returned."""
+        self.net.load_state_dict(state["network"])
+        self.adam.load_state_dict(state["optimizer"])
+
+    def save(self, folder: Path, rows: Sequence[Info]) -> None:  # noqa: B027 - most learners have nothing to write
+        """Write what is learned so far, in the rounds that ``rows`` are of; nothing by default."""
+
+
+def fit(learner: Learner, rounds: int, folder: TrainingFolder, tell: Callable[[Info], None]) -> None:
+    """Train in rounds with a checkpoint after each, from the last one where the folder has it.
 
     Args:
-        net: the network.
+        learner: what is trained.
         rounds: how many.
-        steps: from the number of a round to its steps: the learning rate of each, and the loss, which is computed when
-            the step before it has been made.
         folder: of the training.
-        what: is trained, for the message.
-        progress: called as ``progress("training", done, rounds)`` after every round.
+        tell: called with the row of every round.
 
     Raises:
-        ValueRangeError: for a loss that is not finite.
         CardError: for a checkpoint that cannot be read.
     """
-    adam = torch.optim.Adam(net.parameters())
-    # on from the last checkpoint
     if folder.checkpoint is not None:
         state = read_tensors(folder.checkpoint)
-        with decoding(f"{folder.checkpoint} as the state of {what}"):
-            net.load_state_dict(state["network"])
-            adam.load_state_dict(state["optimizer"])
-    for done in range(len(folder.record), rounds):
-        for rate, loss in steps(done):
-            descend(adam, loss, rate, f"the training of {what} left the finite numbers: choose lr below {rate:g}")
-        checkpoint = folder.begin_checkpoint(done + 1)
+        with decoding(f"{folder.checkpoint} as the state of this training"):
+            learner.load_state_dict(state)
+    for number in range(len(folder.record), rounds):
+        row = learner.round(number)
+        checkpoint = folder.begin_checkpoint(row["steps"])
         if checkpoint is not None:
-            write_tensors(checkpoint, {"network": net.state_dict(), "optimizer": adam.state_dict()})
-        folder.add({"steps": done + 1, "loss": float(loss.detach())}, checkpoint)
-        if progress is not None:
-            progress("training", done + 1, rounds)
+            write_tensors(checkpoint, learner.state_dict())
+            learner.save(checkpoint, [*folder.record, row])
+        folder.add(row, checkpoint, best=True)
+        tell(row)
 
 
 def cosine_rate(first: float, done: float, whole: float) -> float:

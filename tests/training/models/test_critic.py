@@ -9,7 +9,7 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.training.models import critic as critic_module
+from adv_wrappers.training.models import robust_sarsa
 from adv_wrappers.training.models.critic import CRITIC_GRID, SMALL, scan_critics, train_critic
 from adv_wrappers.victims.saved_networks import Critic
 from tests.core.helpers import actor, mlp
@@ -20,7 +20,7 @@ from tests.training.toys import Toy, Unplayed, one_critic, toy_victim
 @pytest.fixture(autouse=True)
 def few_epochs(monkeypatch):
     """What a critic learns is tested with one of them."""
-    monkeypatch.setattr(critic_module, "EPOCHS", 2)
+    monkeypatch.setattr(robust_sarsa, "EPOCHS", 2)
 
 
 TOY = {"num_envs": 4, "gamma": 0.5, "lr": 3e-3, "noise": 0.5, "steps": 16}
