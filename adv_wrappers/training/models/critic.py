@@ -19,9 +19,7 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.rows.report import Report, interval_text, number_text
-from adv_wrappers.evaluation.statistics.confidence_intervals import footnotes
-from adv_wrappers.rendering.table import Tabular, TextTable
+from adv_wrappers.evaluation.rows.report import Report, number_text
 from adv_wrappers.training.folder import check_chosen_folder
 from adv_wrappers.training.models.robust_sarsa import CriticSetting, CriticSettings, CriticTraining, exploring_victim
 from adv_wrappers.utils.files import holding
@@ -48,7 +46,7 @@ _SCAN = ("scan", "the strongest of several critics")  # in cards, and what a fol
 
 
 @dataclass(frozen=True)
-class CriticScan(Tabular):
+class CriticScan:
     """The result of :func:`scan_critics`.
 
     Attributes:
@@ -99,18 +97,6 @@ class CriticScan(Tabular):
             "episode_seeds": list(self.chosen.episode_seeds),
         }
         return Critic.of(self.critic.net, {**self.critic.card, "scan": about})
-
-    def table(self) -> TextTable:
-        """The table, one row a critic, the strongest marked."""
-        names = ["none (clean)", *(setting_text(setting) for setting in self.settings)]
-        best = self.best + 1
-        names[best] += " *"
-        rows = [
-            (name, number_text(row.mean_return), interval_text(row), number_text(row.median))
-            for name, row in zip(names, self.chosen.threats, strict=True)
-        ]
-        columns, notes = ("critic", "return", "95% interval", "median"), tuple(footnotes(self.chosen.threats))
-        return TextTable(self.protocol, columns, tuple(rows), notes, bold=(best,))
 
 
 def setting_text(setting: CriticSetting) -> str:

@@ -45,8 +45,6 @@ def test_a_scan_reports_how_many_it_chose_from(tmp_path):
     seeds = [{*scan.chosen.episode_seeds}, {*scan.scored.episode_seeds}]
     assert not seeds[0] & seeds[1] and len(scan.scored.threats) == 2
     assert f"best of 2 critics by mean return over 3 episodes ({min(means[1:]):.3g})" in scan.protocol
-    text = str(scan)
-    assert "steps=16" in text and "clean" in text and scan.protocol[:20] in text and "*" in text
     assert ("steps=16", 16, 16) in received
     assert sorted(p.name for p in tmp_path.iterdir()) == ["chosen", "scored", "steps-16", "steps-64-eps-0.05"]
     again = scan_critics(toy_victim(), Toy, **how)
