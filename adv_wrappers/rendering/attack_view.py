@@ -122,17 +122,15 @@ class VectorChart:
     def __init__(self) -> None:
         self._largest = 1e-12
 
-    def draw(self, true: ArrayLike, perturbed: ArrayLike | None, radius: FloatVector | None) -> Pixels:
+    def draw(self, true: ArrayLike, perturbed: ArrayLike, radius: FloatVector | None) -> Pixels:
         """The picture of one observation, uint8 ``[H, W, 3]``.
 
         Args:
-            true, perturbed: ``[n]``; without ``perturbed`` the true values alone are drawn, as if they were changes.
+            true, perturbed: ``[n]``.
             radius: how far the budget lets every feature move, infinite where it sets no limit; None if not known.
         """
-        # what is drawn as a bar: the change of every feature, or without one its value
-        before = np.nan_to_num(np.array(true, np.float64))
-        after = before if perturbed is None else np.nan_to_num(np.array(perturbed, np.float64))
-        bars = before if perturbed is None else after - before
+        before, after = (np.nan_to_num(np.array(x, np.float64)) for x in (true, perturbed))
+        bars = after - before
         self._largest = max(self._largest, float(np.abs(bars).max(initial=0)))
         units = np.full(len(bars), np.inf) if radius is None else radius
         # with few features a line of text for each, with many a thin line
@@ -140,7 +138,7 @@ class VectorChart:
         out = blank(LINE + height * len(before), _WIDTH)
         # the head over the columns that are drawn
         heads = ("true", 62), ("perturbed", 142), ("change", _AXIS - 22)
-        for text, x in heads[:1] if perturbed is None else heads if height == LINE else heads[2:]:
+        for text, x in heads if height == LINE else heads[2:]:
             draw_text(out, text, x, 14, MUTED)
         # a line for every feature
         for i, bar in enumerate(bars):
@@ -148,8 +146,7 @@ class VectorChart:
             if height == LINE:
                 draw_text(out, str(i), 20 - text_width(str(i)), middle + 5, MUTED)
                 draw_text(out, f"{before[i]:+.4g}", 40, middle + 5)
-                if perturbed is not None:
-                    draw_text(out, f"{after[i]:+.4g}", 142, middle + 5, ATTACKED if bar else INK)
+                draw_text(out, f"{after[i]:+.4g}", 142, middle + 5, ATTACKED if bar else INK)
             self._bar(out, middle, min(height // 2, 6), float(bar), float(units[i]))
         return out
 
@@ -224,11 +221,10 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         space = env.observation_space
         inner: Space = space if innermost is None else innermost.engine.observation_space
         paths = None if innermost is None else innermost.engine.applied.field.paths
-        layout = None if innermost is None else getattr(innermost.threat.how, "layout", None)
         if paths is None and isinstance(space, spaces.Dict):
             paths = tuple((key,) for key in space.spaces)
         if paths is not None:  # the image, where there is one among several
-            paths = next(((path,) for path in paths if is_image(_leaf_space(inner, (path,)), layout)), paths)
+            paths = next(((path,) for path in paths if is_image(_leaf_space(inner, (path,)))), paths)
         self._paths = paths
         # screens that were perturbed are shrunk before they are stacked: so is the true one
         outside_in = wrappers_of(env)
@@ -237,9 +233,8 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         # how images are read, before the layers and after them
         self._true_frames = self._shown_frames = None
         inner, outer = _leaf_space(inner, paths), _leaf_space(space, paths)
-        single = paths is None or len(paths) == 1
-        if single and (layout is not None or (is_image(inner) and is_image(outer))):
-            self._true_frames, self._shown_frames = _frame_reader(inner, layout), _frame_reader(outer, layout)
+        if (paths is None or len(paths) == 1) and is_image(inner) and is_image(outer):
+            self._true_frames, self._shown_frames = FrameReader(inner), FrameReader(outer)
         self._chart, self._largest_change = VectorChart(), 0.0
 
     @property
@@ -327,8 +322,8 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def _vector_panel(self, true: Array | None, shown: Array) -> Pixels:
         shown = shown.reshape(-1)
-        if true is None or true.size != shown.size:
-            return self._chart.draw(shown, None, None)
+        if true is None or true.size != shown.size:  # nothing that it could be compared with
+            return self._chart.draw(shown, shown, None)
         return self._chart.draw(true.reshape(-1), shown, self._radius(true))
 
     def _radius(self, true: Array) -> NDArray[np.float64] | None:
@@ -356,15 +351,6 @@ def _leaf(tree: object, paths: tuple[Path, ...] | None) -> Array:
 
 def _leaf_space(space: Space, paths: tuple[Path, ...] | None) -> Space:
     return leaf_at(space, paths[0]) if paths and isinstance(space, (spaces.Dict, spaces.Tuple)) else space
-
-
-def _frame_reader(space: Space, layout: str | None) -> FrameReader:
-    try:
-        return FrameReader(space, layout)
-    except SpaceError:
-        if layout is None or not is_image(space):
-            raise
-        return FrameReader(space)  # a layout names the axes of one end of the stack, the other has its own
 
 
 def _action_text(action: object) -> str:

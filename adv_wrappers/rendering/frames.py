@@ -51,23 +51,22 @@ class FrameReader:
 
     Args:
         space: a Box of uint8, or of floats with finite bounds, of at least two dimensions.
-        layout: which axis is what (see :func:`adv_wrappers.core.image_layouts.layout_of`); None infers it.
 
     Attributes:
-        layout: the axes of the space, such as ``"FHW"``.
+        layout: the axes of the space, such as ``"FHW"`` (see :func:`adv_wrappers.core.image_layouts.layout_of`).
         low, high: the darkest and the brightest value of the space.
 
     Raises:
         SpaceError: for a space that holds no images.
     """
 
-    def __init__(self, space: spaces.Space[object], layout: str | None = None) -> None:
+    def __init__(self, space: spaces.Space[object]) -> None:
         if not isinstance(space, spaces.Box) or len(space.shape) < 2:
             raise SpaceError(f"expected a space of images, got {space}")
-        self.layout = layout_of(space.shape, layout)
+        self.layout = layout_of(space.shape, None)
         sides = [space.shape[self.layout.index(axis)] for axis in "HW"]
-        if layout is None and min(sides) < 8:
-            raise SpaceError(f"too small to be images: {space}; give layout= if they are")
+        if min(sides) < 8:
+            raise SpaceError(f"too small to be images: {space}")
         # what is dark and what is bright
         self.low, self.high = 0.0, 255.0
         if space.dtype != np.uint8:
@@ -84,10 +83,10 @@ class FrameReader:
         return [np.broadcast_to(image, (*image.shape[:2], 3)) for image in images]
 
 
-def is_image(space: spaces.Space[object], layout: str | None = None) -> bool:
+def is_image(space: spaces.Space[object]) -> bool:
     """Whether :class:`FrameReader` can read observations of a space."""
     try:
-        FrameReader(space, layout)
+        FrameReader(space)
     except SpaceError:
         return False
     return True

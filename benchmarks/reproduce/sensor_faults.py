@@ -54,12 +54,13 @@ def faults_of(victim: adv.Victim, environment: adv.Environment, seed: int) -> tu
         own = {"bias": f"sensor-bias:{size}", "drift": f"sensor-drift:{size}", "quantized": f"quantization:{size}"}
         more = {"saturated": "saturation:low=64,high=191", "occluded": "occlusion:height=20,width=20"}
         return {"noise": f"noise:{size}", **own, **more, **CHANNELS}, 0
-    size = f"eps={SIZE},scale={numbers(ranges.high - ranges.low)}"
+    low, high = np.array([[one.low, one.high] for one in ranges.features or ()], np.float64).T
+    size = f"eps={SIZE},scale={numbers(high - low)}"
     own = {"bias": f"sensor-bias:{size}", "drift": f"sensor-drift:{size}", "quantized": f"quantization:{size}"}
-    middle, quarter = (ranges.high + ranges.low) / 2, np.maximum((ranges.high - ranges.low) / 4, 1e-6)
+    middle, quarter = (high + low) / 2, np.maximum((high - low) / 4, 1e-6)
     ends = f"low={numbers(middle - quarter)},high={numbers(middle + quarter)}"
     more = {"saturated": f"saturation:{ends}", "swapped (first two)": "swapped-sensors:features=0;1"}
-    return {"noise": f"noise:{size}", **own, **more, **CHANNELS}, len(ranges.low)
+    return {"noise": f"noise:{size}", **own, **more, **CHANNELS}, len(low)
 
 
 def evaluate(ref: str, env: str, episodes: int, seed: int) -> dict[str, Any]:

@@ -22,11 +22,11 @@ from tests.every_case import every_case
 
 
 def test_frames_of_a_stack_oldest_first():
-    reader = FrameReader(spaces.Box(0, 255, (3, 8, 9), np.uint8), "FHW")
-    x = np.arange(3 * 8 * 9, dtype=np.uint8).reshape(3, 8, 9)
+    reader = FrameReader(spaces.Box(0, 255, (4, 8, 9), np.uint8))
+    x = np.arange(4 * 8 * 9, dtype=np.uint16).astype(np.uint8).reshape(4, 8, 9)
     for observation in (x, torch.from_numpy(x)):
         frames = reader.levels(observation)
-        assert len(frames) == 3 and all((frame == x[i][..., None]).all() for i, frame in enumerate(frames))
+        assert len(frames) == 4 and all((frame == x[i][..., None]).all() for i, frame in enumerate(frames))
 
 
 def test_floats_are_mapped_by_the_bounds_of_their_space():

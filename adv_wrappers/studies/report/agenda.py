@@ -24,7 +24,6 @@ from adv_wrappers.core.budgets.budget import L0, Budget, Linf, Valid
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.checked import with_place
-from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.evaluation.applicable_attacks import BEAM, why_no_beam
 from adv_wrappers.evaluation.perturbed_samples import daylight_threats
@@ -38,7 +37,6 @@ from adv_wrappers.studies.report.trials import NO_LOSS, SOME_LOSS, Trial, TrialP
 from adv_wrappers.studies.report.verdict import is_whole
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
-from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
 
 Tell = Callable[[str], None]
@@ -114,13 +112,10 @@ class Agenda:
     """Plays a report section by section.
 
     Args:
-        victim: the agent.
-        environment: how its environments are made.
         rows: what plays rows, the one without an attack already.
         ranges: what the agent sees.
         before: what an earlier call chose.
         swept: its rows on all features at all steps.
-        num_envs: 1 where only one environment can be at a time.
         tell: called with a sentence, whenever something else begins.
 
     Attributes:
@@ -132,36 +127,29 @@ class Agenda:
     """
 
     def __init__(
-        self,
-        victim: Victim,
-        environment: Environment,
-        rows: TrialPlayer,
-        ranges: ObservationRanges,
-        before: ReportChoices,
-        swept: Sequence[Trial],
-        num_envs: int | None,
-        tell: Tell,
+        self, rows: TrialPlayer, ranges: ObservationRanges, before: ReportChoices, swept: Sequence[Trial], tell: Tell
     ) -> None:
-        self.victim = victim
-        self.environment = environment
         self.rows = rows
         self.ranges = ranges
+        self.tell = tell
+        self.victim = rows.victim
+        self.environment = rows.environment
         self.path = rows.out
         self.seed = rows.episodes.seed
-        self.num_envs = num_envs
-        self.tell = tell
+        self.num_envs = rows.episodes.num_envs  # 1 where only one environment can be at a time
+        self.deadline = rows.deadline
         # what was found so far, in this call and in those before
-        self.clean, self.deadline = rows.clean.mean_return, rows.deadline
+        self.clean = rows.clean.mean_return
         self.sweep, self.swept = EpsSweep(ranges, self.clean), [*swept]
         self.not_tried, self.told_of = [*ranges.unfit], set[At]()
         self.certificates = [*before.certificates]
         self.frames = before.frames
         self.film = before.film
         self._let_go()
-        self.advised = advised_training(victim, environment)
+        self.advised = advised_training(self.victim, self.environment)
 
-    def play(self, between: Callable[[], None]) -> None:
-        """Play everything, until the time is over; ``between`` is called after each section."""
+    def play(self) -> None:
+        """Play everything, until the time is over."""
         for section in (
             partial(self._errors, self.ranges), self._strongest_first, self._other_parts, self._certify,
             self._changes_of_images, self._single_features, self._some_steps, self._actions,
@@ -171,7 +159,6 @@ class Agenda:
             self._let_go()  # some sections make environments of their own
             with contextlib.suppress(OutOfTime):
                 section()
-            between()
 
     # What is known so far.
 
@@ -526,7 +513,7 @@ class Agenda:
 
     def _faults(self) -> None:
         """Sensors and channels that fail: off by the size at which half of the return is lost, stuck, late or lost."""
-        names, tries = self.ranges.names or (), list[_Try]()
+        names, tries = self.ranges.names, list[_Try]()
         # errors of the size at which half of the return is lost
         if self.focus is not None:
             half, budget = max(round(self.rows.clean.mean_length) // 2, 1), self.budget(self.focus)

@@ -176,7 +176,8 @@ def read_choices(folder: Path) -> ReportChoices:
     data = read_result(path)
     with decoding(path, ValueRangeError):
         if (found := data.pop("schema", SCHEMA)) != SCHEMA:
-            raise ValueRangeError(f"it has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it")
+            why = f"it has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it"
+            raise ValueRangeError(f"{why}. Make the report again, in a new folder")
         # files that it names are those beside it
         choices: ReportChoices = value_of(ReportChoices, data)
         _place(choices, "film", folder.resolve())

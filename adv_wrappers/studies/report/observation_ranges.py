@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adv_wrappers.core.spaces import At, Field, Key, keys_in, leaf_keys
 from adv_wrappers.core.types import Array, Space
@@ -49,10 +48,8 @@ class ObservationRanges:
     """The ranges of what an agent saw in a part of its observations: all of it, or keys under one budget.
 
     Attributes:
-        names: of the features, or of the entries; None for images, whose unit is the grey level or the pixel's own.
-        low, high: of every feature, the 2.5% and the 97.5% quantile, float64 ``[n]``; empty without a scale.
-        std: of every feature, float64 ``[n]``, likewise.
-        steps: the number of observations.
+        features: the name, range and deviation of each, of choices the names of the entries alone; None for images,
+            whose unit is the grey level or the pixel's own.
         seconds: wall clock of a step of one environment without an attack.
         length: the mean length of the episodes.
         image: whether they are images.
@@ -65,11 +62,7 @@ class ObservationRanges:
         unfit: what no attack can change, in sentences.
     """
 
-    names: tuple[str, ...] | None
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    std: NDArray[np.float64]
-    steps: int
+    features: tuple[FeatureSpread, ...] | None
     seconds: float
     length: float
     image: bool
@@ -86,17 +79,14 @@ class ObservationRanges:
 
         None for images, whose eps is in the unit of their pixels, and for choices, which have none.
         """
-        if self.image or self.choices:
+        if self.features is None or self.choices:
             return None
-        return tuple(float(f"{width:.4g}") for width in self.high - self.low)
+        return tuple(float(f"{(one.high or 0.0) - (one.low or 0.0):.4g}") for one in self.features)
 
     @property
-    def spreads(self) -> tuple[FeatureSpread, ...] | None:
-        """Of every feature its name, range and deviation; None without a scale."""
-        if self.names is None or self.scale is None:
-            return None
-        columns = zip(self.names, self.low.tolist(), self.high.tolist(), self.std.tolist(), strict=True)
-        return tuple(FeatureSpread(*column) for column in columns)
+    def names(self) -> tuple[str, ...]:
+        """The names of the features or entries; none of images."""
+        return tuple(one.name for one in self.features or ())
 
     @property
     def whole(self) -> bool:
@@ -157,7 +147,7 @@ def observed_ranges(
                 raise OutOfTime(f"the first episode was not over after {steps} steps of about {each:.2g} s")
             if not whole or steps >= MOST_STEPS or deadline.passed:
                 break
-        clean = steps, each, float(np.mean(lengths))
+        clean = each, float(np.mean(lengths))
         first, *others = [_ranges(env, field, values, clean) for field, values in zip(fields, seen, strict=True)]
     return replace(first, others=tuple(others), unfit=unfit)
 
@@ -196,17 +186,16 @@ def _is_image(field: Field) -> bool:
     return len(field.shape) > 1 and not field.discrete
 
 
-def _ranges(env: AnyEnv, field: Field, seen: Sequence[Array], clean: tuple[int, float, float]) -> ObservationRanges:
-    """The ranges of one part; ``clean`` are the number of steps, the seconds of one, and the length of an episode."""
-    empty, size = np.zeros(0), field.low.size
-    names = names_of_features(env, size) if field.at is None else _names_by_keys(field)
+def _ranges(env: AnyEnv, field: Field, seen: Sequence[Array], clean: tuple[float, float]) -> ObservationRanges:
+    """The ranges of one part; ``clean`` are the seconds of a step, and the length of an episode."""
     # images and choices have no ranges by feature
     if _is_image(field):
         levels = float(np.max(field.high)) - float(np.min(field.low))
         levels = levels if np.isfinite(levels) else float(np.ptp(np.stack(seen[:: max(len(seen) // 200, 1)])))
-        return ObservationRanges(None, empty, empty, empty, *clean, True, levels, field.at, field.grid)
+        return ObservationRanges(None, *clean, True, levels, field.at, field.grid)
+    names = names_of_features(env, field.low.size) if field.at is None else _names_by_keys(field)
     if field.discrete:
-        return ObservationRanges(names, empty, empty, empty, *clean, False, 1.0, field.at, True, field.choices)
+        return ObservationRanges(tuple(map(FeatureSpread, names)), *clean, False, 1.0, field.at, True, field.choices)
     # quantiles, or the ends of features that hardly ever change
     values = np.stack(seen).reshape(len(seen), -1).astype(np.float64)
     if not np.isfinite(values).all():
@@ -214,7 +203,8 @@ def _ranges(env: AnyEnv, field: Field, seen: Sequence[Array], clean: tuple[int, 
     low, high = np.quantile(values, [_OUTSIDE, 1 - _OUTSIDE], axis=0)
     few = high == low  # changed too rarely for its quantiles, if ever
     low, high = np.where(few, values.min(0), low), np.where(few, values.max(0), high)
-    return ObservationRanges(names, low, high, values.std(0), *clean, False, 1.0, field.at, field.grid)
+    features = map(FeatureSpread, names, low.tolist(), high.tolist(), values.std(0).tolist())
+    return ObservationRanges(tuple(features), *clean, False, 1.0, field.at, field.grid)
 
 
 def _play(

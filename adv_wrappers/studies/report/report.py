@@ -7,13 +7,12 @@ import json
 import math
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 
 from adv_wrappers.core.spaces import keys_in
@@ -37,8 +36,7 @@ from adv_wrappers.utils.validation import EnvCount, EpisodeCount, Limits, Seed, 
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
-_RESERVE, _PAGES = 3.0, 1.5  # seconds kept for the page, before it is known how long one takes; then times of the last
-_PAGE_EVERY = 20.0  # seconds between two pages of what is known so far
+_RESERVE = 3.0  # seconds kept for the page
 _RANGES_SHARE = 0.05  # of the time, for the clean episodes that budgets are chosen by
 _FIRST_EPISODE_SHARE = 0.5  # of the time, within which the first episode ends
 _LEAST_CLEAN = 5.0  # seconds for what is played without an attack, should the time be over when it begins
@@ -156,13 +154,13 @@ def report(
             agent, environment, Episodes(count, seed, num_envs), deadline, folder, workers, progress, ranges.at
         )
         with contextlib.closing(rows):
-            rows.clean_until, rows.reserve = clean_until, min(_RESERVE, limit / 4)
-            rows.play_clean()
+            rows.reserve = min(_RESERVE, limit / 4)
+            rows.play_clean(clean_until)
             for sentence in rows.clean.environment_notes.values():
                 tell(f"WARNING: {sentence}")
             # what is tried, from the rows that are there on
             earlier = _own(read_reports(folder))
-            agenda = Agenda(agent, environment, rows, ranges, before, earlier.swept if earlier else (), num_envs, tell)
+            agenda = Agenda(rows, ranges, before, earlier.swept if earlier else (), tell)
             # how to repeat it, for the page
             if agent.ref is None:
                 given, more = f"adv.report(victim, {environment.name!r}, out={str(folder)!r}, minutes=", "{:g})"
@@ -172,7 +170,15 @@ def report(
                 given = command or shlex.join([*words, "--out", str(folder)])
                 more = " --minutes {:g}"
             again = given.replace("{", "{{").replace("}", "}}") + more
-            return _play(agenda, partial(_write, agenda, identity, again, limit, began))
+            # a page of what is known is there whatever ends it
+            write_report = partial(_write, agenda, identity, again, limit, began)
+            try:
+                agenda.play()
+            except BaseException:
+                with contextlib.suppress(AdvWrappersError):
+                    write_report("the report was interrupted before")
+                raise
+            return write_report("")
     except OutOfTime as over:
         raise ValueRangeError(
             f"{limit:.3g} seconds were over before the agent was played without an attack: {str(over) or why}. Give "
@@ -199,26 +205,6 @@ def _known_choices(folder: Path, identity: Mapping[str, Any]) -> ReportChoices:
 def _own(stored: StoredReports) -> AgentSections | None:
     """The report of a folder; others may be of other releases."""
     return next((one for one in stored.agents if one.choices.played), None)
-
-
-def _play(agenda: Agenda, write: Callable[[str], AgentReport]) -> AgentReport:
-    """Play all, and write the page of what is known from time to time, at the end, and where something ends it."""
-    due = Deadline(0.0)  # of the next page
-
-    def between() -> None:
-        nonlocal due
-        if due.passed:
-            write("the report is still being made")
-            due = Deadline(_PAGE_EVERY)
-
-    # a page that is current is there whenever it ends
-    try:
-        agenda.play(between)
-    except BaseException:
-        with contextlib.suppress(AdvWrappersError):
-            write("the report was interrupted before")
-        raise
-    return write("")
 
 
 def _write(
@@ -254,7 +240,7 @@ def _write(
         seconds=time.monotonic() - began,
         finished=not unfinished,
         episodes=rows.episodes.count,
-        features=ranges.spreads,
+        features=ranges.features if ranges.scale else None,
         scale=ranges.scale,
         unit=unit,
         at=tuple(map(str, keys_in(ranges.at) or ())),
@@ -268,11 +254,9 @@ def _write(
         not_tried=(*agenda.not_tried, *(f"Nothing was tried on {part}: {why}." for part in parts)),
     )
     write_choices(folder, choices)
-    writing = time.monotonic()
     page = folder / PAGE_FILE
     stored = read_reports(folder)
     write(page, page_of(stored, page.name))
-    rows.reserve = _PAGES * (time.monotonic() - writing)
     # the verdict of this very report
     own = _own(stored)
     assert own is not None  # it has been chosen for
@@ -283,12 +267,11 @@ def _write(
 
 def _as_before(found: ObservationRanges, before: ReportChoices) -> ObservationRanges:
     """The ranges with those of an earlier call, if there were any: in them its rows are counted."""
-    spreads = before.features or ()
-    known = tuple(spread.name for spread in spreads) == found.names and before.scale
-    if not known or any(None in (one.low, one.high, one.std) for one in spreads):
+    known = before.features or ()
+    same = before.scale and tuple(one.name for one in known) == found.names
+    if not same or any(None in (one.low, one.high, one.std) for one in known):
         return found
-    low, high, std = np.array([[one.low, one.high, one.std] for one in spreads], np.float64).T
-    return replace(found, low=low, high=high, std=std)
+    return replace(found, features=known)
 
 
 def _episodes(ranges: ObservationRanges, limit: float, deadline: Deadline) -> int:

@@ -89,7 +89,6 @@ class TrialPlayer:
         left_out: what did not fit.
         purpose: what rows are played for at present, in words.
         reserve: seconds before the deadline at which no row is played any more.
-        clean_until: when the row without an attack ends in its middle; never, unless it is set.
     """
 
     def __init__(
@@ -112,8 +111,8 @@ class TrialPlayer:
         self._workers = workers
         self._progress = progress
         self.left_out, self.purpose = list[Untried](), ""
-        # what the clean episodes may take, and what is kept for the end
-        self.reserve, self.clean_until = 0.0, Deadline(None)
+        self.reserve = 0.0
+        self._clean_until = Deadline(None)
         self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there
         self._stacks = [CLEAN_RUN]
         self._rows = dict[int, Row]()
@@ -136,8 +135,9 @@ class TrialPlayer:
         """An evaluator whose player is this one's, so that environments stay open."""
         return Evaluator(self.victim, self.environment, stacks, self.episodes, self._player)
 
-    def play_clean(self) -> Row:
-        """The row without an attack."""
+    def play_clean(self, until: Deadline | None = None) -> Row:
+        """The row without an attack; :class:`OutOfTime` where that is not played before ``until``."""
+        self._clean_until = until or Deadline(None)
         with closing(self.evaluator([CLEAN_RUN])) as evaluator:
             self._play(evaluator, self._progress)
         return self.clean
@@ -233,9 +233,9 @@ class TrialPlayer:
     def _check(self) -> None:
         """Raise :class:`OutOfTime` where a row is still played when only the reserve is left.
 
-        The row without an attack, on which all others depend, may take until ``clean_until``.
+        The row without an attack, on which all others depend, has its own end.
         """
-        if self.is_over if self.has_clean else self.clean_until.passed:
+        if self.is_over if self.has_clean else self._clean_until.passed:
             raise OutOfTime
 
     def _told(self, threat: str, finished: int, episodes: int) -> None:

@@ -123,7 +123,7 @@ def fitted_budget(budget: StandingBudget, victim: Victim, ranges: ObservationRan
     """
     if budget.scale != "victim":
         return Linf(budget.eps, budget.scale)
-    observed = np.asarray(ranges.std, np.float64)
+    observed = np.array([one.std for one in ranges.features or ()], np.float64)
     if victim.scale is None:
         return Linf(budget.eps, tuple(float(f"{one:.4g}") for one in observed))
     unit = np.broadcast_to(victim.scale.detach().cpu().numpy().astype(np.float64).reshape(-1), observed.shape)

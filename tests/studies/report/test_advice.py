@@ -107,44 +107,21 @@ def test_commands_are_commands(folder: Path, tmp_path: Path, monkeypatch: Any) -
     assert "hardened-report" in done.output and done.exit_code == 2
 
 
-class NamedPole(gym.ObservationWrapper[Any, Any, Any]):
-    """CartPole in two parts, which no command trains an agent for."""
-
-    def __init__(self) -> None:
-        super().__init__(gym.make("CartPole-v1", max_episode_steps=20))
-        whole = self.env.observation_space
-        assert isinstance(whole, gym.spaces.Box)
-        low, high = whole.low, whole.high
-        parts = {name: gym.spaces.Box(low[i::2], high[i::2]) for i, name in enumerate(("position", "velocity"))}
-        self.observation_space = gym.spaces.Dict(parts)
-
-    def observation(self, observation: Any) -> dict[str, Any]:
-        return {"position": observation[::2], "velocity": observation[1::2]}
-
-
-def test_the_line_for_a_training_of_ones_own_runs(tmp_path: Path, monkeypatch: Any) -> None:
-    """It attacks the agent that learns, in the parts and units of the report."""
+def test_the_line_for_a_training_of_ones_own_runs(folder: Path) -> None:
+    """It attacks the agent that learns, in the units of the report."""
     sb3 = pytest.importorskip("stable_baselines3")
-    monkeypatch.chdir(tmp_path)
-    model = sb3.PPO("MultiInputPolicy", NamedPole(), n_steps=16, batch_size=16, n_epochs=1, device="cpu")
-    model.save("mine.zip")
-    threats = ["fgsm:eps=0.5,scale=1;2;3;4,at=position;velocity"]
-    victim = adv.load_victim("sb3:mine.zip")
-    monkeypatch.setitem(gym.registry, "NamedPole-v0", gym.envs.registration.EnvSpec("NamedPole-v0", NamedPole))
-    adv.evaluate(victim, "NamedPole-v0", threats, episodes=2, out="rows")
-    (agent,) = read_reports(tmp_path / "rows").agents
-    command = "adv-wrappers report mine:NamedPole-v0 --victim sb3:mine.zip --minutes 1 --out mine-report"
-    choices = replace(agent.choices, command=command, scale=(1.0, 2.0, 3.0, 4.0), minutes=1)
+    (agent,) = read_reports(folder).agents
+    choices = replace(agent.choices, scale=(1.0, 2.0, 3.0, 4.0))
     named = replace(agent.report, victim={**agent.report.victim, "ref": "sb3:mine.zip"})
-    (row,) = agent.attacked
+    row = next(row for row in agent.attacked if row.attack == "fgsm")
     wrap = own_training(replace(agent, choices=choices, report=named), 0.25, row, "this size")
-
-    names: dict[str, Any] = {"adv": adv, "model": model, "env": NamedPole()}
+    env = gym.make("CartPole-v1")
+    model = sb3.PPO("MlpPolicy", env, n_steps=16, batch_size=16, device="cpu")
+    names: dict[str, Any] = {"adv": adv, "env": env, "model": model}
     exec(wrap.command, names)
-    model.set_env(names["env"])
-    model.learn(16)
     threat = names["env"].threat
     assert threat.budget == adv.Linf(0.25, (1.0, 2.0, 3.0, 4.0)) and threat.when == adv.Bernoulli(0.5)
+    names["env"].reset(seed=0)
     names["env"].close()
 
     other = replace(agent.report, victim={**agent.report.victim, "ref": None})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
+from adv_wrappers.studies.report.choices import FeatureSpread
 from adv_wrappers.studies.report.eps_search import EpsSweep, strongest_by_eps
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges
 from adv_wrappers.studies.report.trials import Trial
@@ -19,8 +19,8 @@ def trial(eps: float, mean: float, clean: float) -> Trial:
 
 def sweep_of(clean: float, least: float = 0.0) -> EpsSweep:
     """Of one feature; of an integer where there is a least eps."""
-    zero, width = np.zeros(1), np.full(1, 1 / least if least else 1.0)
-    part = ObservationRanges(("x",), zero, width, width, 1, 0.1, 1.0, False, 1.0, grid=bool(least))
+    feature = FeatureSpread("x", 0.0, 1 / least if least else 1.0, 1.0)
+    part = ObservationRanges((feature,), 0.1, 1.0, False, 1.0, grid=bool(least))
     return EpsSweep(part, clean)
 
 

@@ -61,7 +61,7 @@ def test_each_part_has_its_names_and_ranges() -> None:
     assert found.scale is not None and found.scale[0] <= 1 < found.scale[1] <= 10
     image, room = found.others
     assert image.image and image.whole and image.levels == 255 and image.scale is None
-    assert room.choices == (4,) and room.scale is None and room.spreads is None
+    assert room.choices == (4,) and room.scale is None
 
 
 def test_of_integers_the_least_eps_is_one_of_the_widest() -> None:

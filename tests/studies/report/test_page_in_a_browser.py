@@ -159,25 +159,6 @@ def test_a_standing_fits_its_window(opened, width, scheme):
     assert page.locator("tbody tr").first.locator("th").inner_text().startswith("first")
 
 
-def test_a_standing_sorts_filters_and_leads_to_agents(opened):
-    page = opened("standing")
-    names = lambda: [text.split()[0] for text in page.locator("tbody tr:visible th").all_text_contents()]  # noqa: E731
-    said = page.locator("form.filter output")
-    assert names() == ["first", "second", "third"] and said.text_content() == "3 of 3 agents"
-    head = page.get_by_role("columnheader", name="no attack")
-    head.get_by_role("button").click()
-    assert names() == ["second", "first", "third"] and head.get_attribute("aria-sort") == "ascending"
-    page.keyboard.press("Enter")
-    assert names() == ["third", "first", "second"] and head.get_attribute("aria-sort") == "descending"
-    page.locator("form.filter select").select_option("E-v1")
-    assert names() == ["first", "second"]
-    page.get_by_label("Find").fill("SECOND claim")
-    assert names() == ["second"] and said.text_content() == "1 of 3 agents"
-    page.get_by_label("Find").fill("")
-    page.get_by_role("link", name="first").click()
-    page.wait_for_url("**/report.html")
-
-
 def test_one_of_several_reports_is_shown(opened):
     page = opened("several")
     shown = page.locator("article.agent:visible")

@@ -262,16 +262,6 @@ def test_observations_of_every_space(
 
 
 @pytest.mark.slow
-def test_an_environment_that_does_not_repeat_is_said_on_the_page(tmp_path: Path) -> None:
-    class Unseeded(Guess):
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            return super().reset()
-
-    made = report(victim(Plain()), Unseeded, 0.1, out=tmp_path / "out", episodes=2, tell=None)
-    assert made.choices.reasons[0].startswith("The environment does not repeat")
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("few_details")
 def test_episodes_of_a_single_step(tmp_path: Path) -> None:
     """Blackjack, and contextual bandits: there is no second step whose time tells the price of a row."""
@@ -377,19 +367,6 @@ def test_a_certified_agent(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_another_call_goes_on_and_is_never_weaker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain_report: Callable[[type], Any]
-) -> None:
-    first = plain_report(Guess)
-    monkeypatch.setattr(agenda, "_OTHERS", ("noise", "max-diff"))
-    again = report(victim(Plain()), Guess, MINUTES, out=tmp_path / "out")
-    assert again.choices.episodes == 5, "rows are of the episodes of the first call"
-    before = {row["threat"]: row["mean_return"] for row in first.report.threats}
-    after = {row["threat"]: row["mean_return"] for row in again.report.threats}
-    assert min(after.values()) <= min(before.values()) and len(after) > len(before)
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("few_details")
 def test_another_call_with_less_time_keeps_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, attacks in (("_OTHERS", ()), ("_STRONG", ("max-diff",))):
@@ -437,16 +414,15 @@ def test_what_a_users_environment_raises_in_a_training_is_said(tmp_path: Path) -
     environment = adv.Environment.of(Licensed, agent)
     clean = made_row("none", [20.0])
     rows: Any = SimpleNamespace(
-        episodes=Episodes(1, 0), clean=clean, deadline=deadline.Deadline(1e5), close=lambda: None,
+        victim=agent, environment=environment, episodes=Episodes(1, 0), clean=clean,
+        deadline=deadline.Deadline(1e5), close=lambda: None,
         leave_out=lambda *_: None, reserve=0.0, out=tmp_path,
     )  # fmt: skip
     ranges: Any = SimpleNamespace(
         seconds=0.0, scale=None, image=False, levels=1.0, whole=False, least_eps=0.0, unfit=()
     )
-    sections = agenda.Agenda(
-        agent, environment, rows, ranges, ReportChoices(),
-        [Trial("noise", 0.1, made_row("noise", [5.0]), clean)], None, lambda _: None,
-    )  # fmt: skip
+    trial = Trial("noise", 0.1, made_row("noise", [5.0]), clean)
+    sections = agenda.Agenda(rows, ranges, ReportChoices(), [trial], lambda _: None)
     sections._train()
     [said] = sections.not_tried
     assert said.startswith(

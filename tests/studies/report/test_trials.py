@@ -81,9 +81,8 @@ def test_the_row_without_an_attack_is_played_whole_unless_it_has_a_limit(tmp_pat
     assert rows.play_clean()["mean_return"] == 20
     rows.close()
     limited = TrialPlayer(agent, Environment.of(Guess, agent), Episodes(3, 0), Deadline(None), tmp_path / "limited")
-    limited.clean_until = Deadline(0.0)
     with pytest.raises(OutOfTime):
-        limited.play_clean()
+        limited.play_clean(Deadline(0.0))
     limited.close()
 
 

@@ -14,7 +14,6 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.studies.report.sections import read_reports, sorted_report
 from adv_wrappers.studies.report.verdict import Verdict, verdict
 from tests.episodes import short_episodes_of
@@ -104,12 +103,6 @@ def test_what_may_be_chance_is_not_said_to_hurt(folder: Path) -> None:
             for row in agent.rows
         )
         assert ("Weakest feature" in verdict(replace(agent, rows=rows)).hurts) == is_named
-
-
-def test_a_training_of_another_name_is_refused(folder: Path) -> None:
-    for name in ("by", "algorithm", "rewards"):
-        with pytest.raises(ValueRangeError, match=f"{name} must be '', "):
-            said(folder, training={name: "raw; rm -r x"})
 
 
 def test_the_sentence_says_how_few_episodes_it_rests_on_and_what_was_played(folder: Path) -> None:
