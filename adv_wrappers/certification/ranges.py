@@ -314,23 +314,11 @@ def certified_ranges(
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     # all that the folder's figures depend on: a call with other settings does not go on in it
+    played_as: dict[str, Any] = {"episodes": episodes, "seed": seed, "quantize": quantize}
+    search: dict[str, Any] = {"method": method, "budget_s": budget_s, "max_nodes": max_nodes, "max_boxes": max_boxes}
+    about = {"victim": victim.described(), "env": json_value(environment.described), "scale": scale}
     settings: dict[str, Any] = json.loads(
-        json.dumps(
-            {
-                "victim": victim.described(),
-                "env": json_value(environment.described),
-                "scale": scale,
-                "episodes": episodes,
-                "seed": seed,
-                "method": method,
-                "budget_s": budget_s,
-                "max_nodes": max_nodes,
-                "max_boxes": max_boxes,
-                "width": width,
-                "quantize": bool(quantize),
-                "versions": versions(),
-            }
-        )
+        json.dumps({**about, **played_as, **search, "width": width, "versions": versions()})
     )
     folder = None if out is None else Path(out)
     is_known = victim.is_known and environment.is_known
@@ -344,22 +332,9 @@ def certified_ranges(
         budget, place = Linf(radius, scale).resolve(victim), None if folder is None else folder / f"eps-{radius:g}"
         one = known.get(radius)
         if one is None:
+            least: dict[str, Any] = {"least_reward": least_reward, "least_return": least_return}
             found = certify(
-                victim,
-                environment,
-                None,
-                episodes,
-                seed,
-                method,
-                budget_s,
-                within=budget,
-                least_reward=least_reward,
-                least_return=least_return,
-                max_nodes=max_nodes,
-                max_boxes=max_boxes,
-                num_envs=num_envs,
-                quantize=quantize,
-                progress=progress,
+                victim, environment, within=budget, num_envs=num_envs, progress=progress, **least, **played_as, **search
             )
             one = CertifiedRange(radius, found, {}, {})
             _write(folder, settings, done | {radius: one})
@@ -368,17 +343,9 @@ def certified_ranges(
         threats = dict[str, ThreatModel]()
         for item in chosen:
             if item == BEAM:
+                found_in = None if place is None else place / BEAM
                 threats[BEAM] = beam_search(
-                    victim,
-                    environment,
-                    None,
-                    episodes,
-                    seed,
-                    width,
-                    within=budget,
-                    quantize=quantize,
-                    progress=progress,
-                    out=None if place is None else place / BEAM,
+                    victim, environment, width=width, within=budget, progress=progress, out=found_in, **played_as
                 ).threat
             else:
                 threats[item if isinstance(item, str) else item.label] = _threat(item, budget)
@@ -387,11 +354,9 @@ def certified_ranges(
             victim,
             environment,
             [*threats.values()],
-            episodes,
-            seed,
-            num_envs,
+            num_envs=num_envs,
             distances=(),
-            quantize=quantize,
+            **played_as,
             progress=progress,
             out=None if place is None else place / "attacks",
             resume=place is not None,

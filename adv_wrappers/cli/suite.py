@@ -21,7 +21,7 @@ from adv_wrappers.utils.pace import EVERY_S
 
 if TYPE_CHECKING:
     from adv_wrappers.evaluation.rows.report import Report
-    from adv_wrappers.studies import AttackSetting, SuiteReport
+    from adv_wrappers.studies import SuiteReport
 
 _AGAIN = "; and the strongest again on fresh episodes"
 
@@ -47,6 +47,9 @@ _AGAIN = "; and the strongest again on fresh episodes"
 @table_options
 def suite_(
     suite: str,
+    env: str,
+    device: str | None,
+    action_eps: float | None,
     attacks: tuple[str, ...] | None,
     workers: int,
     out: Path | None,
@@ -57,11 +60,15 @@ def suite_(
     """Attack a victim in ENV with every attack of a suite that applies, and report the strongest on fresh episodes."""
     if dry_run and at_least is not None:
         raise click.UsageError("--dry-run judges nothing: leave out --at-least")
+    from adv_wrappers.core.budgets.budget import Linf
     from adv_wrappers.evaluation.statistics.return_range import lowest_return
-    from adv_wrappers.studies import suite_cost
+    from adv_wrappers.studies import AttackSetting, suite_cost
     from adv_wrappers.studies.suite.runner import play_suite
 
-    setting = _setting(**given)
+    # what the attacks are made for
+    agent = load_agent(given, device, env)
+    action_budget = None if action_eps is None else Linf(action_eps)
+    setting = AttackSetting.of(agent, env, within=None, action_budget=action_budget, **given)
     with print_if_unwritten(_show), show_progress() as progress, resumable(out), held(out):
         setting = replace(setting, out=out, progress=progress)
         # what takes long is said before it begins
@@ -82,34 +89,6 @@ def suite_(
         say(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
     if at_least is not None:
         pass_or_fail(judge_suite(report, at_least, lowest_return(setting.environment)))
-
-
-def _setting(
-    *,
-    env: str,
-    eps: float | None,
-    scale: Any,
-    action_eps: float | None,
-    seed: int,
-    device: str | None,
-    **given: Any,
-) -> AttackSetting:
-    """What the attacks are made for."""
-    from adv_wrappers.core.budgets.budget import Linf
-    from adv_wrappers.core.threat import needed_budget
-    from adv_wrappers.environments.environment import Environment
-    from adv_wrappers.studies import AttackSetting
-
-    agent = load_agent(given, device, env)
-    return AttackSetting(
-        agent,
-        Environment.of(env, agent, given.pop("env_kwargs"), given.pop("make")),
-        budget=None if eps is None and scale is None else needed_budget("the suite", eps, scale, None),
-        action_budget=None if action_eps is None else Linf(action_eps),
-        seed=seed + 1,
-        episode_seed=seed,
-        **given,
-    )
 
 
 def _show(report: SuiteReport | Report) -> None:

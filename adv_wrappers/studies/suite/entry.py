@@ -11,16 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from gymnasium import spaces
 
+from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets.budget import L0, L2, Budget, Linf, Valid
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.spaces import has_images
-from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Space
-from adv_wrappers.environments.environment import AnyEnvironment, Environment
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.threats.presets import threat
@@ -93,6 +94,31 @@ class AttackSetting:
             set_fields(self, dynamics=load_dynamics(given["dynamics"]))  # type: ignore[arg-type]
         if self.budget is not None:
             self.budget.resolve(self.victim)
+
+    @classmethod
+    def of(
+        cls,
+        victim: Victim | str,
+        env: AnyEnvironment,
+        eps: float | None,
+        scale: Scale,
+        within: Budget | None,
+        env_kwargs: EnvKwargs | None,
+        make: MakeEnv | None,
+        seed: int,
+        **others: Any,
+    ) -> AttackSetting:
+        """What :func:`adv_wrappers.run_suite` is given: trainings get the next seed.
+
+        Args:
+            victim, env, eps, scale, within, env_kwargs, make, seed: as for it.
+            **others: attributes by name.
+        """
+        agent = load_victim(victim)
+        without = eps is None and within is None and scale is None
+        budget = None if without else needed_budget("the suite", eps, scale, within)
+        environment = Environment.of(env, agent, env_kwargs, make)
+        return cls(agent, environment, budget, seed=seed + 1, episode_seed=seed, **others)
 
     @cached_property
     def environment(self) -> Environment:

@@ -21,7 +21,7 @@ import numpy as np
 from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.threat import ThreatModel, needed_budget
-from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
+from adv_wrappers.environments.environment import AnyEnvironment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.errors import OutputError, ValueRangeError
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
@@ -39,7 +39,6 @@ from adv_wrappers.utils.files import held, holding, write_json
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.reading import check_same, decoding, read_result
 from adv_wrappers.utils.validation import EnvCount, EpisodeCount, Seed, TrainingSteps, Workers, checked
-from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import Dynamics
 from adv_wrappers.victims.victim import Victim
 
@@ -131,24 +130,25 @@ def run_suite(
     >>> report.attacks
     ('noise', 'max-diff:steps=3')
     """
-    without = eps is None and within is None and scale is None
-    victim = load_victim(victim)
-    setting = AttackSetting(
+    setting = AttackSetting.of(
         victim,
-        Environment.of(env, victim, env_kwargs, make),
-        budget=None if without else needed_budget("the suite", eps, scale, within),
+        env,
+        eps,
+        scale,
+        within,
+        env_kwargs,
+        make,
+        seed,
         action_budget=action_within,
         quantize=quantize,
         train=train,
-        seed=seed + 1,
         steps=steps,
         critics=[*critics],
         training=dict(training or {}),
         num_envs=num_envs,
-        dynamics=dynamics,  # type: ignore[arg-type]  # which it loads
+        dynamics=dynamics,  # which it loads
         out=None if out is None else Path(out),
         episodes=episodes,
-        episode_seed=seed,
         progress=progress,
     )
     return play_suite(suite, setting, attacks, workers, name, tell)
