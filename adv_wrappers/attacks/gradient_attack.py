@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from adv_wrappers.attacks.layout import LaidOut, rearranged
 from adv_wrappers.attacks.objectives import FirstObjective
-from adv_wrappers.attacks.restarts import GradientThrough, rearranged, search
+from adv_wrappers.attacks.restarts import search
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.engine.victim_view import VictimView
@@ -167,13 +168,11 @@ class GradientAttack(VictimAttack):
     def _last_iterate(self, x: Tensor, context: Context, bound: VictimView, loss: Loss) -> Tensor:
         """The last iterate of one ascent: the published form of most attacks."""
         gradient = self.gradient(bound, loss)
-        other = rearranged(gradient, x, context)
+        other = rearranged(gradient, x, context) if self.steps > 1 else None
         if other is None:
             return self.run_once(context, gradient, None)
         layout, gradient = other
-        if self.steps == 1:  # a gradient there and back costs less than both bounds there and the result back
-            return self.run_once(context, GradientThrough(layout, gradient), None)
-        return layout.inverse(self.run_once(context.laid_out(layout), gradient, None))
+        return layout.inverse(self.run_once(LaidOut(context, layout), gradient, None))
 
 
 def pgd(

@@ -4,43 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from adv_wrappers.attacks.layout import LaidOut, rearranged
 from adv_wrappers.core.budgets.budget import FewFeatures
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.engine.victim_view import VictimView
-from adv_wrappers.networks.strided_convolution import SpaceToDepth
 from adv_wrappers.victims.gradients import Gradient, Loss
 from adv_wrappers.victims.victim import Victim
-
-
-def rearranged(gradient: Any, x: Tensor, context: Context) -> tuple[SpaceToDepth, Gradient] | None:
-    """The layout in which a gradient is faster, and the gradient in it; None if there is no such layout."""
-    change = getattr(gradient, "rearranged", None)
-    return change(x) if change is not None and context.budget.elementwise else None
-
-
-class GradientThrough:
-    """A gradient in another layout, as a function of points and to gradients in their own.
-
-    Args:
-        layout: moves the elements of a row.
-        gradient: of points in that layout.
-
-    Attributes:
-        overwritable: as that of ``gradient``.
-    """
-
-    def __init__(self, layout: SpaceToDepth, gradient: Gradient) -> None:
-        self.layout = layout
-        self.gradient = gradient
-        self.overwritable = getattr(gradient, "overwritable", False)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.layout.inverse(self.gradient(self.layout(x)))
 
 
 def search(
@@ -83,7 +56,7 @@ def search(
     other = rearranged(slope, context.x, context) if rearrange else None
     if other is not None:
         layout, slope = other
-        context, best.back = context.laid_out(layout), layout.inverse
+        context, best.back = LaidOut(context, layout), layout.inverse
     # an ascent of every loss; with fewer starts than losses, neighbours begin at the same point
     starts = RestartPoints(context)
     for i, loss in enumerate(losses):

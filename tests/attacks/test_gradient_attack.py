@@ -13,8 +13,8 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers import MaxDiff, MinBest, Momentum, from_module
 from adv_wrappers.attacks.gradient_attack import langevin, momentum, pgd
+from adv_wrappers.attacks.layout import LaidOut, rearranged
 from adv_wrappers.attacks.objectives import CrossEntropy, Margin
-from adv_wrappers.attacks.restarts import rearranged
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets.budget import L2, Linf
 from adv_wrappers.errors import ValueRangeError, VictimError
@@ -272,5 +272,5 @@ def test_one_step_in_either_layout_is_the_same(make):
     y, made = how(x, context(x, Linf(0.1), -1, 1)), context(x, Linf(0.1), -1, 1)
     bound = made.bind(how.victim)
     layout, gradient = rearranged(how.gradient(bound, how.objective(x, bound)), x, made)
-    there = how.run_once(made.laid_out(layout), gradient, None)
+    there = how.run_once(LaidOut(made, layout), gradient, None)
     assert there.shape == (4, 12, 4, 4) and torch.equal(y, layout.inverse(there)) and not torch.equal(x, y)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,8 +28,6 @@ _ALL = 1 << 20  # numbers of several draws that are made at once
 EPISODE_STREAM = 1 << 41  # draws that hold for an episode, apart from those of its steps
 _HOST = torch.device("cpu")
 
-Layout = Callable[[Tensor], Tensor]
-
 
 @dataclass(frozen=True, eq=False)
 class AppliedThreat:
@@ -39,6 +36,9 @@ class AppliedThreat:
     Attributes:
         threat: the threat, every victim filled in.
         how: its perturbation.
+        when: its timing; None attacks at every step.
+        blind: whether the timing looks at nothing but the clock and draws.
+        declines: whether the perturbation may decline a step.
         victims: those that it looks at.
         field: what is perturbed.
         budget: of a single step: that of a frame under :class:`.Newest`.
@@ -48,6 +48,7 @@ class AppliedThreat:
         before_step: whether what is perturbed is no observation, but an action, physical parameters or a reward.
         sees_own: whether the perturbation looks at what this layer received, not at what the agent acted on.
         reads: what an action layer without a victim looks at (:attr:`.Perturbation.observes`).
+        shares: whether what this layer received is shown to a layer on actions that shares it.
         native, unbounded: whether it is perturbed in its own dtype; whether without any projection.
         framed: whether the budget tells the frames of a stack apart.
         dtype, device: of the computation; None for where the values are.
@@ -58,6 +59,9 @@ class AppliedThreat:
 
     threat: Labelled
     how: Any
+    when: Any
+    blind: bool
+    declines: bool
     victims: Sequence[Any]
     field: Field
     budget: Budget
@@ -67,6 +71,7 @@ class AppliedThreat:
     before_step: bool
     sees_own: bool
     reads: str | None
+    shares: bool
     native: bool
     unbounded: bool
     framed: bool
@@ -178,7 +183,6 @@ class Context:
 
     choices: tuple[int, ...] | None = None
     _draws = 0
-    _layout: Layout | None = None
 
     def __init__(self, step: AttackedStep) -> None:
         applied = step.applied
@@ -454,43 +458,39 @@ class Context:
         ``fraction`` is a number, or one a row, ``[B, 1, ...]``. On an integer grid a step is at least one level: a
         tenth of eps would be rounded away. ``spend`` allows to write the result over the gradient.
         """
+        return self.budget.ascend(y, gradient, self._length(fraction), self.x, *self.box, self.grid, spend)
+
+    def _length(self, fraction: float | Tensor) -> float | Tensor:
         step = fraction * self.unit
-        if self.grid:
-            step = step.clamp(min=1.0) if isinstance(step, Tensor) else max(step, 1.0)
-        # in another layout the true values are not kept, and nobody asks for them: a radius of zero stays where it is
-        x = self.x if self._layout is None else y
-        return self.budget.ascend(y, gradient, step, x, *self.box, self.grid, spend)
+        if not self.grid:
+            return step
+        return step.clamp(min=1.0) if isinstance(step, Tensor) else max(step, 1.0)
 
     def _next_key(self) -> Tensor:
         self._draws += 1
         return rng.fold(self.key, self._draws)  # type: ignore[no-any-return]
 
-    def _laid_out(self, drawn: Tensor) -> Tensor:
-        return drawn if self._layout is None else self._layout(drawn)
-
     def uniform(self) -> Tensor:
         """Numbers in [0, 1) of the shape and dtype of ``x``; every call is a new draw."""
-        return self._laid_out(rng.uniform(self._next_key(), self.shape, self.dtype))
+        return rng.uniform(self._next_key(), self.shape, self.dtype)
 
     def normal(self) -> Tensor:
         """Standard normal numbers of the shape and dtype of ``x``."""
-        return self._laid_out(rng.normal(self._next_key(), self.shape, self.dtype))
+        return rng.normal(self._next_key(), self.shape, self.dtype)
 
     def signs(self) -> Tensor:
         """Fair signs of the shape and dtype of ``x``; under a budget of few features of as many, the others 0."""
         drawn = rng.signs(self._next_key(), self.shape, self.dtype)
         if isinstance(self.budget, FewFeatures):  # equal signs would not choose between features
             drawn = drawn * self.budget.chosen(*self.box, self)
-        return self._laid_out(drawn)
+        return drawn
 
     def normals(self, count: int) -> Iterable[Tensor]:
         """``count`` independent draws, one after the other; small batches have them for the price of one."""
         key, size = self._next_key(), max(math.prod(self.shape), 1)
         if size * max(len(key), 1) * count <= _ALL:
-            draws = iter(rng.normal(key, (count, *self.shape), self.dtype).unbind(1))
-        else:
-            draws = (rng.normal(key, self.shape, self.dtype, i * size) for i in range(count))
-        return draws if self._layout is None else map(self._layout, draws)
+            return iter(rng.normal(key, (count, *self.shape), self.dtype).unbind(1))
+        return (rng.normal(key, self.shape, self.dtype, i * size) for i in range(count))
 
     def numbers(self, count: int) -> Tensor:
         """``count`` numbers in [0, 1) a row, ``[B, count]``, in the dtype of ``x``; every call is a new draw."""
@@ -513,43 +513,6 @@ class Context:
         if kind in ("sign", "bernoulli"):
             return self.ascend(self.x, draws.signs(), 1.0)
         return self.project(self.x + self.budget.spread(self.x, *self.box) * draws.normal())
-
-    def laid_out(self, layout: Layout) -> Context:
-        """The same with ``x``, the box and every batch that is drawn in another layout; the rest stays as it is.
-
-        Args:
-            layout: moves the elements of a row without changing them. The budget must be ``elementwise``.
-        """
-        return _LaidOut(self, layout)
-
-
-class _LaidOut(Context):
-    """A context in another layout; its true values are laid out when they are asked for, and not held."""
-
-    def __init__(self, origin: Context, layout: Layout) -> None:
-        self._origin = origin
-        self._layout = layout
-        self._draws = origin._draws
-        self.budget = origin.budget
-        self.grid = origin.grid
-        self.look = origin.look
-        self.dtype = origin.dtype
-        self.shape, self.state = origin.shape, origin.state  # type: ignore[method-assign]
-        asked = "box" in vars(origin)
-        bounds = list(origin.box)  # let go one by one: not held in two layouts, unless the other was asked for
-        if not asked:
-            del vars(origin)["box"]
-        vars(self)["box"] = layout(bounds.pop(0)), layout(bounds.pop(0))
-
-    @property
-    def x(self) -> Tensor:
-        """The true values."""
-        assert self._layout is not None
-        return self._layout(self._origin.x)
-
-
-for _name in ("space", "key", "episode_key", "t", "spent", "observation", "fill", "memory", "mask", "simulator"):
-    setattr(_LaidOut, _name, property(operator.attrgetter(f"_origin.{_name}")))
 
 
 def place(part: Batch) -> torch.device:

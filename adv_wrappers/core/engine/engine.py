@@ -137,12 +137,7 @@ class Engine:
         if before is None or before.budget != within:
             state.last_step = within.last_step(state.last_step)
         state.free = None
-        # what is asked for at every step, found once
         self.threat = threat
-        self.when: Any = threat.when
-        self.blind = isinstance(threat.when, When) and threat.when.blind
-        self.declines: bool = getattr(how, "declines", False)
-        self._shares = getattr(how, "observes", None) == "shared" and threat.on == "observation"
         self.applied: AppliedThreat = self._applied(field)
         another = before is None or before.how is not how
         if another:
@@ -173,6 +168,9 @@ class Engine:
         return AppliedThreat(
             threat=threat,
             how=how,
+            when=threat.when,
+            blind=isinstance(threat.when, When) and threat.when.blind,
+            declines=getattr(how, "declines", False),
             victims=threat.victims,
             field=field,
             budget=budget,
@@ -182,6 +180,7 @@ class Engine:
             before_step=acting,
             sees_own=threat.on in ("dynamics", "reward"),
             reads=getattr(how, "observes", None) if acting else None,
+            shares=getattr(how, "observes", None) == "shared" and threat.on == "observation",
             native=native,
             # a native perturbation of whole uint8 images cannot leave its space: nothing to search, or to project
             unbounded=native and isinstance(budget, Valid) and field.whole and victim is None,
@@ -215,8 +214,9 @@ class Engine:
 
     def _attacks_at_once(self) -> bool:
         """Whether the clock alone says when: neither the observation, nor a gate, nor the perturbation itself."""
-        looks = self.applied.before_step or self._history or self.state.last_step or self._shares or self.declines
-        return not looks and not self.gates and (self.when is None or self.blind)
+        applied = self.applied
+        looks = applied.before_step or self._history or self.state.last_step or applied.shares or applied.declines
+        return not looks and not self.gates and (applied.when is None or applied.blind)
 
     def add_gate(self, gate: When, root: int | None = None) -> None:
         """Let this layer attack only where a timing agrees that looks at nothing but the clock and draws.
@@ -336,7 +336,8 @@ class Engine:
         shown = observation
         attacked: Flags = False
         if self._at_once and fresh is True:  # a step that is not attacked does little else
-            attacked = True if self.when is None else self.when.decide(self)
+            when = self.applied.when
+            attacked = True if when is None else when.decide(self)
             if attacked is False:
                 self.true, self.attacked = observation, False
             else:
@@ -437,7 +438,7 @@ class Engine:
 
         Under Newest the frames of the past come out as they were shown, whether a row is attacked or not.
         """
-        if self._shares and not final:
+        if self.applied.shares and not final:
             self.session.shared = value
         if self._history is None:
             attacked = self.decide(value, eligible, final)
@@ -467,7 +468,7 @@ class Engine:
     def decide(self, value: Any, eligible: Flags = True, final: bool = False, mask: Tensor | None = None) -> Flags:
         """Which rows are attacked: a bool, or bool ``[B]``."""
         attacked = self._timed(value, eligible, final)
-        return self._accepted(value, attacked, final, mask) if self.declines else attacked
+        return self._accepted(value, attacked, final, mask) if self.applied.declines else attacked
 
     def _timed(self, value: Any, eligible: Flags, final: bool) -> Flags:
         """The rows that gates and timing allow: a bool, or bool ``[B]``.
@@ -480,12 +481,12 @@ class Engine:
         Raises:
             ThreatError: for a timing that answers with anything but a bool, or one a row.
         """
-        attacked, when = eligible, self.when
+        attacked, when = eligible, self.applied.when
         for gate in self.gates:
             attacked = attacked & gate.decide(self)
         if when is None or attacked is False:
             return attacked
-        if self.blind:
+        if self.applied.blind:
             allowed: Flags = attacked & when.decide(self)
             return allowed
         if not isinstance(attacked, Tensor) and not np.any(attacked):
