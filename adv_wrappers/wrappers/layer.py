@@ -178,25 +178,27 @@ class ForAnyEnv:
     """Mixin of the wrappers that users name: with a vector they make the wrapper of its kind, whose class is made here.
 
     Attributes:
-        of_vector: the class for a Gymnasium ``VectorEnv``. That for an SB3 ``VecEnv``, where there is one, has its name
-            with ``Vec`` before it in :mod:`adv_wrappers.wrappers.sb3_layers`.
+        of_vector: the class for a Gymnasium ``VectorEnv``.
+        of_vec_env: the name of that for an SB3 ``VecEnv``, if there is one in :mod:`adv_wrappers.wrappers.sb3_layers`.
     """
 
     of_vector: ClassVar[type]
+    of_vec_env: ClassVar[str]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__signature__" not in vars(cls):  # that of __new__ would say nothing
             _, *parameters = inspect.signature(cls.__init__).parameters.values()
             cls.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        if "of_vector" not in vars(cls):
+        if ForAnyEnv in cls.__bases__:  # a subclass has those of its base
+            cls.of_vec_env = f"Vec{cls.__name__}"
             cls.of_vector = twin(cls, "Vector", {EnvLayer: VectorLayer, EnvWrapper: AnyVectorWrapper})
 
     def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
         if isinstance(env, VectorEnv):
             return cls.of_vector(env, *args, **kwargs)
         if is_vec_env(env):
-            of_vec_env = getattr(importlib.import_module(_OF_SB3), f"Vec{cls.__name__}", None)
+            of_vec_env = getattr(importlib.import_module(_OF_SB3), cls.of_vec_env, None)
             if of_vec_env is not None:
                 return of_vec_env(env, *args, **kwargs)
         return super().__new__(cls)

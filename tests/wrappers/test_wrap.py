@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import gymnasium as gym
 import pytest
 
@@ -13,8 +15,13 @@ from tests.rigs import RIGS, vector
 @pytest.mark.parametrize("kind", ["next", "sb3"])
 def test_wrappers_by_environment(kind):
     venv = adv.wrap(vector(kind, RIGS["q"], 2), "noise:eps=0.1", "action-flip")
-    names = ("VecPerturb" if kind == "sb3" else "VectorPerturb") + "Action"
-    assert type(venv).__name__ == names
+    prefix = "Vec" if kind == "sb3" else "Vector"
+    assert type(venv).__name__ == f"{prefix}PerturbAction" and pickle.loads(pickle.dumps(type(venv))) is type(venv)
+
+    class Own(adv.PerturbObservation):
+        """A subclass takes what its base does."""
+
+    assert type(Own(vector(kind, RIGS["q"], 2), "noise:eps=0.1")).__name__ == f"{prefix}PerturbObservation"
 
 
 def test_no_threats_is_the_environment():
