@@ -11,7 +11,7 @@ import copy
 import functools
 import itertools
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
@@ -25,6 +25,8 @@ from adv_wrappers import from_module
 
 EPISODES = (3, 5, 2, 4, 6)  # steps of the recorded episodes
 KINDS = ("env", "next", "same", "disabled", "sb3", "tensor")  # and "cuda", where there is a GPU
+PLAIN = KINDS[:2]  # the kinds that laws are tested in; the adapters of the others conform (laws/test_adapters.py)
+ADAPTED = KINDS[2:]
 MODES = {"next": "NEXT_STEP", "same": "SAME_STEP", "disabled": "DISABLED", "tensor": "SAME_STEP", "cuda": "SAME_STEP"}
 TENSORS = {"tensor": "cpu", "cuda": "cuda"}  # the devices of the kinds that speak tensors
 
@@ -451,12 +453,17 @@ def make_victim(name: str, dtype: torch.dtype, live: bool, device: str = "cpu") 
 
 @dataclass
 class Episode:
-    """What happened in one episode of one row: what was handed out, done, received and rewarded."""
+    """What happened in one episode of one row: what was handed out, done, received, rewarded, and told by layers.
+
+    ``told`` has, for every observation, what its info says of each layer: whether it attacked; None where one info is
+    about two, as where a row is reset in the same step, and of resets of SB3's vectors.
+    """
 
     seen: list[Any]
     done: list[Any]
     received: list[Any]
     rewards: list[float]
+    told: list[list[bool] | None] = field(default_factory=list)
 
 
 def _bare(env: Any) -> Any:
@@ -501,13 +508,14 @@ def run(
 def _single(env: Any, rig: Rig, seed: int, episodes: int) -> list[Episode]:
     out = []
     for number in range(episodes):
-        obs, _ = env.reset(seed=seed) if number == 0 else env.reset()
-        episode, over = Episode([obs], [], [], []), False
+        obs, info = env.reset(seed=seed) if number == 0 else env.reset()
+        episode, over = Episode([obs], [], [], [], [_told(info)]), False
         while not over:
             action = rig.act(seed, number, len(episode.done))
-            obs, reward, terminated, truncated, _ = env.step(action)
+            obs, reward, terminated, truncated, info = env.step(action)
             over = terminated or truncated
             episode.seen.append(obs)
+            episode.told.append(_told(info))
             episode.done.append(action)
             episode.rewards.append(reward)
         episode.received = env.unwrapped.received[-1]
@@ -515,14 +523,20 @@ def _single(env: Any, rig: Rig, seed: int, episodes: int) -> list[Episode]:
     return out
 
 
-def _fresh(obs: Any, rows: int) -> list[list[Episode]]:
-    return [[Episode([row_of(obs, i)], [], [], [])] for i in range(rows)]
+def _told(info: dict[str, Any], row: int | None = None) -> list[bool]:
+    """What an info says of every layer: of one environment, or of a row of several."""
+    flags = [entry["attacked"] for key, entry in info.get("adv_wrappers", {}).items() if key[0] != "_"]
+    return [bool(flag if row is None else flag[row]) for flag in flags]
+
+
+def _begun(obs: Any, row: int, told: list[bool] | None = None) -> Episode:
+    return Episode([row_of(obs, row)], [], [], [], [told])
 
 
 def _vector(venv: Any, kind: str, rig: Rig, seeds: tuple[int, ...], episodes: int) -> list[list[Episode]]:
     n, mode = len(seeds), MODES[kind]
-    obs, _ = venv.reset(seed=list(seeds))
-    rows, over = _fresh(obs, n), np.zeros(n, bool)
+    obs, info = venv.reset(seed=list(seeds))
+    rows, over = [[_begun(obs, i, _told(info, i))] for i in range(n)], np.zeros(n, bool)
     while any(len(row) <= episodes for row in rows):
         actions = np.stack([rig.act(seeds[i], len(rows[i]) - 1, len(rows[i][-1].done)) for i in range(n)])
         obs, rewards, terminated, truncated, info = venv.step(
@@ -531,7 +545,7 @@ def _vector(venv: Any, kind: str, rig: Rig, seeds: tuple[int, ...], episodes: in
         done = arrays(terminated | truncated)
         for i, row in enumerate(rows):
             if mode == "NEXT_STEP" and over[i]:
-                row.append(Episode([row_of(obs, i)], [], [], []))
+                row.append(_begun(obs, i, _told(info, i)))
                 continue
             row[-1].done.append(actions[i])
             row[-1].rewards.append(float(rewards[i]))
@@ -543,15 +557,16 @@ def _vector(venv: Any, kind: str, rig: Rig, seeds: tuple[int, ...], episodes: in
                 if final
                 else row_of(obs, i)
             )
+            row[-1].told.append(None if final else _told(info, i))
             if final:
-                row.append(Episode([row_of(obs, i)], [], [], []))
+                row.append(_begun(obs, i))
         over = done
         if mode == "DISABLED" and done.any():
             before = copied(obs)
-            obs, _ = venv.reset(options={"reset_mask": done.copy()})
+            obs, info = venv.reset(options={"reset_mask": done.copy()})
             for i, row in enumerate(rows):
                 if done[i]:
-                    row.append(Episode([row_of(obs, i)], [], [], []))
+                    row.append(_begun(obs, i, _told(info, i)))
                 else:
                     same_bytes(row_of(obs, i), row_of(before, i), "a row outside the reset mask")
     return [row[:episodes] for row in rows]
@@ -561,7 +576,7 @@ def _sb3(venv: Any, kind: str, rig: Rig, seeds: tuple[int, ...], episodes: int) 
     n = len(seeds)
     venv.unwrapped._seeds = list(seeds)
     obs = venv.reset()
-    rows = _fresh(obs, n)
+    rows = [[_begun(obs, i)] for i in range(n)]
     while any(len(row) <= episodes for row in rows):
         actions = np.stack([rig.act(seeds[i], len(rows[i]) - 1, len(rows[i][-1].done)) for i in range(n)])
         obs, rewards, dones, infos = venv.step(actions)
@@ -569,8 +584,9 @@ def _sb3(venv: Any, kind: str, rig: Rig, seeds: tuple[int, ...], episodes: int) 
             row[-1].done.append(actions[i])
             row[-1].rewards.append(float(rewards[i]))
             row[-1].seen.append(infos[i]["terminal_observation"] if dones[i] else row_of(obs, i))
+            row[-1].told.append(None if dones[i] else _told(infos[i]))
             if dones[i]:
-                row.append(Episode([row_of(obs, i)], [], [], []))
+                row.append(_begun(obs, i))
     return [row[:episodes] for row in rows]
 
 
@@ -617,5 +633,7 @@ def same(a: list[list[Episode]], b: list[list[Episode]], exact: bool, what: str,
                 equal(*pair, f"{place}, observation {t}")
             for t, pair in enumerate(zip(x.received, y.received, strict=True)):
                 equal(*pair, f"{place}, action {t}")
+            for t, (p_, q_) in enumerate(zip(x.told, y.told, strict=False)):
+                assert not p_ or not q_ or p_ == q_, f"{place}, info {t}: {p_} and {q_}"
             if rewards:
                 np.testing.assert_allclose(x.rewards, y.rewards, rtol=1e-5, atol=1e-5, err_msg=place)

@@ -8,10 +8,10 @@ import pytest
 
 import adv_wrappers as adv
 from tests.laws.checks import by_turns, check_dynamics, of_each_sort
-from tests.rigs import KINDS
+from tests.rigs import PLAIN
 
 
-@pytest.mark.parametrize(("case", "kind"), by_turns(of_each_sort(), KINDS), ids=str)
+@pytest.mark.parametrize(("case", "kind"), by_turns(of_each_sort(), PLAIN), ids=str)
 def test_every_preset(case, kind):
     check_dynamics(case, kind)
 

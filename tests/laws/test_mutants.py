@@ -26,7 +26,8 @@ from adv_wrappers.core.timing import Bernoulli, Never
 from adv_wrappers.threats import text
 from adv_wrappers.victims.distributions import CategoricalFamily
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.layer import EnvLayer
+from adv_wrappers.wrappers.layer import EnvLayer, VectorLayer
+from adv_wrappers.wrappers.sb3_layers import VecLayer
 from tests.every_case import every_case
 from tests.laws import checks
 from tests.laws import test_law_11_mirror as mirror
@@ -155,6 +156,18 @@ def test_law_4_a_masked_reset_that_attacks_again(monkeypatch):
 
     monkeypatch.setattr(trees, "merge", lambda mask, new, old: new + 0.001)
     fails(checks.check_vector, case("noise", "q"), "disabled")
+
+
+@pytest.mark.parametrize(("kind", "adapter"), [("same", VectorLayer), ("tensor", VectorLayer), ("sb3", VecLayer)])
+def test_law_4_an_adapter_that_hands_out_true_last_observations(monkeypatch, kind, adapter):
+    monkeypatch.setattr(adapter, "_with_last", lambda self, info, over, last: info)
+    fails(checks.check_vector, case("noise", "q"), kind)
+
+
+@pytest.mark.parametrize("kind", ["next", "disabled", "sb3"])
+def test_law_4_an_adapter_whose_infos_lie(monkeypatch, kind):
+    monkeypatch.setattr(VecLayer if kind == "sb3" else VectorLayer, "_rows", lambda self, attacked: [False] * 2)
+    fails(checks.check_vector, case("noise", "q"), kind)
 
 
 def test_law_5_an_output_of_another_dtype(monkeypatch):
