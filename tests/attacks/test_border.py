@@ -1,7 +1,7 @@
 """A device from which nothing can be read: what attacks and the engine around them never do on a device.
 
 Tensors on torch's device ``meta`` have shapes and no numbers, so whatever waits for one, takes it to the host or makes
-a shape of it fails here as it would break a graph on CUDA; and every kernel that a device would be given is counted.
+a shape of it fails here as it would break a graph on CUDA.
 """
 
 from __future__ import annotations
@@ -31,21 +31,13 @@ SPACES = {"floats": spaces.Box(-5, 5, (4,), np.float64), "bytes": spaces.Box(0, 
 
 
 class Abroad(NoTrips):
-    """Also fails on every tensor on the host but numbers, and counts the kernels that a device would be given."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.launches = 0
+    """Also fails on every tensor on the host but numbers."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         out = super().__torch_dispatch__(function, types, args, kwargs)
         name = function.name().removeprefix("aten::")
         for tensor in tensors((args, kwargs, out)):
             assert tensor.device == META or (tensor.dim() == 0 and "copy" not in name), f"{name} on the host"
-        returns = function._schema.returns
-        views = all(value.alias_info is not None and not value.alias_info.is_write for value in returns)
-        made = any(tensor.device == META for tensor in tensors(out)) and not name.startswith(("empty", "new_empty"))
-        self.launches += made and not views
         return out
 
 
@@ -72,13 +64,12 @@ def watched(made, attacked, anew=True):
     x = torch.empty(5, 4, dtype=made.applied.field.exact if not made.applied.field.grid else torch.uint8, device=META)
     if anew:
         made.apply(x, attacked)  # what is computed once a budget and device may be
-    with Numbers(), Abroad() as border:
+    with Numbers(), Abroad():
         decided = made.decide(x, attacked)
         y = made.apply(x, decided)
         made.clock.count(decided)
         made.clock.tick()
     assert y.shape == x.shape and y.dtype == x.dtype and y.device == META
-    return border.launches
 
 
 def test_the_border_is_watched():
@@ -89,9 +80,11 @@ def test_the_border_is_watched():
     for trip in (lambda: torch.as_tensor(np.ones(3), device=META), lambda: torch.tensor(1.0, device=META)):
         with pytest.raises(AssertionError, match="tensor"), Numbers():
             trip()
-    with Abroad() as border:
+    for trip in (lambda: x.sum().item(), lambda: x.nonzero(), lambda: x[x > 0]):
+        with pytest.raises(AssertionError), NoTrips():
+            trip()
+    with Abroad():
         x.mul(2).view(3, 1).add_(1)
-    assert border.launches == 2
 
 
 @pytest.mark.parametrize(
@@ -102,7 +95,7 @@ def test_the_border_is_watched():
     ],
 )
 def test_recorded_attacks_never_leave_the_device(name, space):
-    """Through the engine, on a device from which nothing can be read: a victim that fits; budgets take turns."""
+    """Through the engine, on a device from which nothing can be read: victims that fit, and budgets, take turns."""
     grid, turn = space == "bytes", RECORDED.index(name)
     radius = 2.0 if grid else 0.3
     budgets = [Linf(radius, (1.0, 2.0, 0.0, 1.5)), Linf(radius), L0(2)]
@@ -110,7 +103,8 @@ def test_recorded_attacks_never_leave_the_device(name, space):
         budgets.append(L2(radius))
     kinds = [*((kind, nn.Sequential) for kind in KINDS), ("q", Untaped), ("mean", Untaped)]
     victims = [abroad(kind, wrap, space) for kind, wrap in kinds]
-    victim, how = next((victim, how) for victim in victims if (how := arm(presets[name], victim)) is not None)
+    fitting = [(victim, how) for victim in victims if (how := arm(presets[name], victim)) is not None]
+    victim, how = fitting[turn % len(fitting)]
     made = engine(short(how), budgets[turn % len(budgets)], SPACES[space], victim)
     watched(made, torch.empty(5, dtype=torch.bool, device=META))
     watched(made, True, anew=False)
@@ -126,15 +120,3 @@ def abroad(kind, wrap, space):
     more = {"critic": values, "robust_sarsa": values} if kind == "mean" else {}
     net = wrap(mlp(4, nets.get(kind, 3)))
     return from_module(net, SPACES[space], actions, "logits" if kind == "multi" else kind, device="meta", **more)
-
-
-# kernels of a step of the engine around a network of three layers, within Linf: what a graph makes one launch of;
-# sixteen of them round the sides of the box so that no float leaves it
-LAUNCHES = {"noise": 70, "fgsm": 46, "momentum": 233, "max-diff": 262, "robust-sarsa": 226}
-
-
-@pytest.mark.parametrize("name", LAUNCHES)
-def test_launches(name):
-    victim = abroad("mean" if name == "robust-sarsa" else "q", nn.Sequential, "floats")
-    launches = watched(engine(arm(presets[name], victim), Linf(0.3), SPACES["floats"], victim), True)
-    assert LAUNCHES[name] / 2 < launches <= LAUNCHES[name], f"{name} launches {launches} kernels"

@@ -77,15 +77,6 @@ def test_no_box_is_made_unless_it_is_asked_for(monkeypatch, device):
     assert asked and seen["x"].dtype == torch.float32 and bool((seen["low"] == 0).all()) and seen["budget"] == Valid()
 
 
-@pytest.mark.parametrize("attacked", [np.array([False, True, True]), True])
-def test_rows(attacked):
-    out = engine(Native(lambda x, c: 255 - x)).apply(images(), attacked)
-    rows = np.broadcast_to(attacked, 3)
-    assert out.dtype == np.uint8
-    np.testing.assert_array_equal(out[rows], 255 - images()[rows])
-    np.testing.assert_array_equal(out[~rows], images()[~rows])
-
-
 @pytest.mark.parametrize(
     ("do", "message"),
     [

@@ -120,16 +120,6 @@ def test_normal_is_finite_in_the_outermost_cells(dtype):
     assert torch.isfinite(z).all() and z[0] == -z[1] and z[0] < -5 and z[2] == -z[3] and 0 < z[2] < 1e-6
 
 
-@pytest.mark.parametrize("draw", ["uniform", "normal", "signs"])
-@pytest.mark.parametrize("shape", [(), (5,), (2, 3)])
-def test_draws_do_not_depend_on_the_other_rows(draw, shape):
-    row_keys = rng.fold(torch.arange(7), 1)
-    whole = getattr(rng, draw)(row_keys, shape, torch.float32)
-    assert whole.shape == (7, *shape)
-    for i in (0, 6):
-        assert torch.equal(getattr(rng, draw)(row_keys[i : i + 1], shape, torch.float32)[0], whole[i])
-
-
 def seen(value: np.ndarray | torch.Tensor) -> tuple[tuple[int, ...], str, bytes]:
     """Shape, type and bytes, the same for arrays and tensors."""
     array = np.asarray(value)
@@ -155,16 +145,6 @@ def test_draws_are_the_same_bytes_in_numpy_and_in_torch(rows, shape, dtype, monk
             assert seen(drawn) == seen(draw(row_keys, shape, kind, *more))
 
 
-def test_keys_are_the_same_in_numpy_and_in_torch():
-    array, data = rng.roots([5, 2**64 - 1]), np.array([-1, 2**40])
-    folded = rng.fold(array, data)
-    assert array.tolist() == [5, 2**64 - 1] and data.tolist() == [-1, 2**40]  # nothing was written to
-    assert folded.tolist() == unsigned(rng.fold(tensor(array.tolist()), torch.as_tensor(data)))
-    assert (
-        rng.fold(array, data.astype(np.int16)).tolist() == rng.fold(array, data.astype(np.int16).astype(int)).tolist()
-    )
-
-
 def test_integers_of_numpy_are_integers():
     high = 2**64 - 3
     assert rng.fold(np.uint64(high), np.int64(3)) == rng.fold(high, 3)
@@ -181,12 +161,6 @@ def test_narrow_numbers_are_drawn_in_float32(dtype, monkeypatch):
     signs = rng.signs(row_keys, (3,), dtype)
     elsewhere(monkeypatch)
     assert signs.dtype == dtype and torch.equal(signs, rng.signs(row_keys, (3,), dtype))
-
-
-def test_the_first_elements_do_not_depend_on_the_shape():
-    row_keys = rng.fold(torch.arange(2), 1)
-    long, short = rng.uniform(row_keys, (9,), torch.float64), rng.uniform(row_keys, (4,), torch.float64)
-    assert torch.equal(long[:, :4], short)
 
 
 def stream(seed: int = 0, t: int = 0, layer: int = 0, draw: int = 1) -> torch.Tensor:
@@ -228,13 +202,3 @@ def test_large_draws_are_made_in_blocks(monkeypatch, draw, dtype):
         with monkeypatch.context() as patch:
             elsewhere(patch)
             assert torch.equal(getattr(rng, draw)(row_keys, (5, 9), dtype), whole)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_few_draws_of_one_key_are_those_of_arrays(dtype):
-    for key in (*EXTREMES, rng.root(3)):
-        for shape in [(), (0,), (1,), (2, 4), (rng._FEW,), (rng._FEW + 1,)]:
-            one, many = rng.uniform(key, shape, dtype), rng.uniform(rng.roots([key]), shape, dtype)
-            assert (
-                one.dtype == many.dtype and one.shape == many.shape == (1, *shape) and one.tobytes() == many.tobytes()
-            )

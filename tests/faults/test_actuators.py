@@ -44,12 +44,6 @@ def test_masks_are_respected_and_the_rest_is_even(start):
     assert noisy(space, np.full(5, start), mask=one).tolist() == list(range(start, start + 5))
 
 
-def test_masked_draws_do_not_depend_on_the_number_of_rows():
-    space, mask = spaces.Discrete(5), torch.tensor([[True, True, False, True, True]])
-    many = noisy(space, np.zeros(6), mask=mask.expand(6, 5))
-    assert [int(noisy(space, [0], mask=mask, seed=i)[0]) for i in range(6)] == many.tolist()
-
-
 def test_several_discrete_actions():
     space = spaces.MultiDiscrete([2, 3], start=[0, 5])
     y = noisy(space, np.tile([0, 5], (ROWS, 1)))

@@ -54,20 +54,6 @@ def test_draws_are_uniform_over_the_budget():
     assert counts.min() > 20 and abs(found.mean() - 1) < 0.05
 
 
-@pytest.mark.parametrize("every", ["episode", "run", "step"])
-def test_rows_of_a_vector_draw_what_single_environments_do(every):
-    venv = gym.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
-    venv = adv.PerturbDynamics(venv, f"dynamics-noise:at=mass,eps=0.5,every={every}", victim="zoo:cartpole-dqn")
-    venv.reset(seed=5)
-    venv.step(np.zeros(3, np.int64))
-    rows = [env.unwrapped.masspole for env in venv.unwrapped.envs]
-    for row, mass in enumerate(rows):
-        env = adv.PerturbDynamics(gym.make("CartPole-v1"), f"dynamics-noise:at=mass,eps=0.5,every={every}")
-        env.reset(seed=5 + row)
-        env.step(0)
-        assert env.unwrapped.masspole == mass
-
-
 @every_case(
     ("arguments", "words"),
     [

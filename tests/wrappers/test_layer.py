@@ -13,7 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 
 import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError
-from tests.rigs import CARTPOLE, RIGS, ReplayEnv, Start, same_bytes, vector
+from tests.rigs import CARTPOLE, RIGS, ReplayEnv, Start, same_bytes
 
 
 def _still(rig="mean", steps=200):
@@ -136,30 +136,6 @@ def test_the_state_follows_the_attacked_observations_once_a_step(layers):
     assert not np.array_equal(handed[0], rig.env().reset(seed=1)[0])
     env.reset()
     assert not _state(env, victim)[1].any()
-
-
-@pytest.mark.parametrize("kind", ["next", "same", "disabled", "sb3", "tensor"])
-def test_states_of_rows_reset_apart_and_the_dummy_step_does_not_count(kind):
-    victim, rig = _counting(), RIGS["q"]
-    threat = adv.threat("max-diff", victim, eps=0.1)
-    venv = adv.wrap(vector(kind, rig, 2), threat, threat)
-    if kind == "sb3":
-        venv.unwrapped._seeds = [2, 1]
-        obs = venv.reset()
-    else:
-        obs = venv.reset(seed=[2, 1])[0]  # two and five steps
-    actions = np.zeros(2, int)
-    expected = {"next": [1, 2, 0, 1, 2], "same": [1, 0, 1, 2, 3], "disabled": [1, 2, 1, 2, 3]}.get(
-        kind, [1, 0, 1, 2, 3]
-    )
-    for t in range(4):
-        venv.step(torch.as_tensor(actions) if kind == "tensor" else actions)
-        counts = _state(venv, victim)[1][:, 0].tolist()
-        assert counts == [expected[t], t + 1], f"step {t}"
-        if kind == "disabled" and t == 1:
-            venv.reset(options={"reset_mask": np.array([True, False])})
-            assert _state(venv, victim)[1][:, 0].tolist() == [0, 2]
-    assert obs is not None
 
 
 def test_attacks_see_the_state_but_do_not_advance_it():

@@ -6,22 +6,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from stable_baselines3.common.vec_env import DummyVecEnv
 
 import adv_wrappers as adv
 from adv_wrappers.errors import SpaceError, ThreatError
-from adv_wrappers.wrappers.perturb_dynamics import VectorPerturbDynamics, dynamics_beneath
-from adv_wrappers.wrappers.sb3_layers import VecPerturbDynamics
+from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
 
 
 def cartpole():
     return gym.make("CartPole-v1")
-
-
-def test_the_class_that_fits_is_returned():
-    threat = "dynamics-noise:at=mass,eps=0.1"
-    assert isinstance(adv.PerturbDynamics(SyncVectorEnv([cartpole] * 2), threat), VectorPerturbDynamics)
-    assert isinstance(adv.PerturbDynamics(DummyVecEnv([cartpole] * 2), threat), VecPerturbDynamics)
 
 
 def test_layers_add_up_and_the_outermost_acts_first():

@@ -10,14 +10,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.wrappers.perturb_reward import VectorPerturbReward, checked_total
-from adv_wrappers.wrappers.sb3_layers import VecPerturbReward
+from adv_wrappers.wrappers.perturb_reward import checked_total
 from tests.faults.test_rewards import TRUE, Counting
-
-
-def test_the_class_that_fits_is_returned():
-    assert isinstance(adv.PerturbReward(SyncVectorEnv([Counting]), "reward-flip"), VectorPerturbReward)
-    assert isinstance(adv.PerturbReward(DummyVecEnv([Counting]), "reward-flip"), VecPerturbReward)
 
 
 def test_info_has_the_environments_own_reward():

@@ -15,7 +15,6 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import OrderError, SpaceError, VictimError
-from adv_wrappers.wrappers.record_attack_statistics import VectorRecordAttackStatistics
 from tests.every_case import every_case
 from tests.rigs import EPISODES, MODES, RIGS, arrays, tensors, vector
 
@@ -199,8 +198,3 @@ def test_what_cannot_be_recorded(make, victim, error, message):
     victim = RIGS["recurrent"].victim() if victim == "recurrent" else victim
     with pytest.raises(error, match=message):
         adv.RecordAttackStatistics(make(), victim)
-
-
-def test_the_class_fits_the_environment():
-    envs = adv.wrap(vector("next", RIGS["q"], 2), "noise:eps=1")
-    assert isinstance(adv.RecordAttackStatistics(envs), VectorRecordAttackStatistics)

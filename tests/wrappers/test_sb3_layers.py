@@ -23,14 +23,6 @@ def test_the_wrapper_that_fits():
     assert isinstance(venv, vec_env.VecEnv)
 
 
-def test_seed_gives_rows_the_draws_of_single_environments():
-    venv = adv.wrap(vector("sb3", RIGS["mean"], 3), "noise:eps=0.5")
-    venv.seed(11)
-    obs = venv.reset()
-    for row in range(3):
-        same_bytes(obs[row], adv.wrap(RIGS["mean"].env(), "noise:eps=0.5").reset(seed=11 + row)[0], f"row {row}")
-
-
 def test_infos_and_terminal_observations():
     venv = adv.wrap(vector("sb3", RIGS["q"], 2), "noise:eps=0.5,when=window(0,2)", keep_true=True)
     venv.seed(2)  # two and four steps

@@ -6,11 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.core.budgets.frame_stack import FrameHistory
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.threats.presets import parse_threat
 from tests.every_case import every_case
@@ -86,15 +84,6 @@ def wrapped_film(film: list[np.ndarray]) -> object:
     )
 
 
-def test_a_new_episode_forgets_the_last():
-    film = [stacks(1)[0]] * 2  # the reset shows what the last step showed
-    wrapper = wrapped_film(film)
-    first = play(wrapper)
-    again = play(wrapper)
-    for a, b in zip(first, again, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_frames_of_several_entries():
     film = stacks(9)[::2]  # two frames more at every step
     wrapper = adv.PerturbObservation(
@@ -103,20 +92,6 @@ def test_frames_of_several_entries():
     seen = play(wrapper)
     for before, now in itertools.pairwise(seen):
         np.testing.assert_array_equal(now[:2], before[2:])
-
-
-def test_a_mask_keeps_rows_apart():
-    history = FrameHistory(adv.Newest(adv.Valid(), axis=0), (4, 3, 5))
-    true = torch.from_numpy(np.stack([stacks(3)[0], stacks(3, seed=1)[0]]))
-    after = torch.from_numpy(np.stack([stacks(3)[1], stacks(3, seed=1)[1]]))
-    history.remember(true, true + 1)
-    history.forget(torch.tensor([True, False]))
-    shown, free = history.recall(after)
-    assert free[0].all() and torch.equal(shown[0], after[0])
-    assert not free[1, :-1].any() and free[1, -1].all() and torch.equal(shown[1, :-1], true[1, 1:] + 1)
-    history.remember(after, shown, np.array([False, True]))
-    shown, free = history.recall(after)
-    assert free[0].all() and free[1].all()  # the same stack again: nothing stands one place further on
 
 
 def test_what_is_no_stack_is_refused():

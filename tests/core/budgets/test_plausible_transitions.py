@@ -128,30 +128,6 @@ def test_a_step_that_is_not_attacked_shows_the_truth_and_the_next_is_predicted_f
             assert (np.abs(shown - near) <= DISTANCE * np.array(STD) + 1e-6).all()
 
 
-@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP", "DISABLED"])
-def test_rows_of_a_vector_go_their_own_ways(mode: str) -> None:
-    kwargs = {"autoreset_mode": gym.vector.AutoresetMode[mode]}
-    vector = gym.make_vec("CartPole-v1", 3, vectorization_mode="sync", vector_kwargs=kwargs)
-    envs: Any = adv.wrap(vector, threat("flip"))
-    last, _ = envs.reset(seed=4)
-    began, reach, free = np.zeros(3, bool), DISTANCE * np.array(STD), 0
-    for t in range(60):
-        acted = np.array([t % 2, 0, 1])
-        obs, _, terminated, truncated, _ = envs.step(acted)
-        done = terminated | truncated
-        if mode == "DISABLED" and done.any():
-            obs, _ = envs.reset(options={"reset_mask": done})
-        true, new = envs.engine.true, began if mode == "NEXT_STEP" else done
-        for row in np.flatnonzero(~new):
-            if mode == "DISABLED" and done.any():
-                break  # the others keep what they were shown
-            near = np.clip(predicted(last[row], acted[row]), true[row] - EPS, true[row] + EPS)
-            assert (np.abs(obs[row] - near) <= reach + 1e-6).all()
-        free += int((np.abs(obs - true)[new] > 0.9 * EPS).all(-1).sum())
-        last, began = obs, done
-    assert free > 0, "a new episode begins anew"
-
-
 def test_a_share_of_the_budget_keeps_what_was_shown_last() -> None:
     env: Any = adv.wrap(gym.make("CartPole-v1"), threat("flip"))
     before, _ = env.reset(seed=0)

@@ -101,31 +101,6 @@ def test_the_projection_is_the_nearest_point_of_the_set() -> None:
     np.testing.assert_allclose(y[out], np.clip(aim, low, high)[out])
 
 
-@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP", "DISABLED"])
-def test_rows_of_a_vector_are_coupled_within_their_own_episodes(mode: str) -> None:
-    kwargs = {"autoreset_mode": gym.vector.AutoresetMode[mode]}
-    envs = adv.wrap(
-        gym.make_vec("CartPole-v1", 3, vectorization_mode="sync", vector_kwargs=kwargs),
-        f"flip:eps={EPS},change={CHANGE}",
-    )
-    layer: Any = envs
-    obs, _ = envs.reset(seed=4)
-    last, began = obs.astype(np.float64) - layer.engine.true, np.zeros(3, bool)
-    free = 0
-    for t in range(60):
-        obs, _, terminated, truncated, _ = envs.step(np.array([t % 2, 0, 1]))
-        done = terminated | truncated
-        if mode == "DISABLED" and done.any():
-            obs, _ = envs.reset(options={"reset_mask": done})
-        moved = obs.astype(np.float64) - layer.engine.true
-        new = began if mode == "NEXT_STEP" else done
-        assert (np.abs(moved) <= EPS * (1 + 1e-6)).all()
-        assert (np.abs(moved - last)[~new] <= CHANGE + 1e-7).all()
-        free += int(np.abs(moved[new]).max(initial=0) > CHANGE)
-        last, began = moved, done
-    assert free > 0, "a new episode begins anew"
-
-
 def test_whole_grey_levels() -> None:
     env = adv.wrap(Grey(100, (6, 6)), "noise:eps=20,change=3.5")
     seen = np.stack([env.reset(seed=0)[0], *(env.step(0)[0] for _ in range(20))]).astype(int)

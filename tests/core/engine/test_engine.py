@@ -17,7 +17,6 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import AtMost, Bernoulli, Every, Never, Strategic
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from tests.core.helpers import chooser, linear
-from tests.every_case import every_case
 
 FLOATS = spaces.Box(-1, 1, (3,), np.float64)
 BYTES = spaces.Box(0, 255, (2, 2), np.uint8)
@@ -40,51 +39,6 @@ def noise(x, context):
 
 def floats(rows=4, seed=0) -> np.ndarray:
     return np.random.default_rng(seed).uniform(-1, 1, (rows, 3))
-
-
-@every_case("how", [far, lambda x, c: x.add_(100), lambda x, c: c.x.mul_(0).add_(50), lambda x, c: c.high.fill_(9)])
-def test_no_attack_is_trusted_with_its_budget_nor_with_its_input(how):
-    x = floats()
-    kept = x.copy()
-    y = engine(how).apply(x, True)
-    assert np.array_equal(x, kept) and np.allclose(y, np.minimum(kept + 0.5, 1), rtol=0, atol=1e-15)
-    assert y.dtype == np.float64 and isinstance(y, np.ndarray)
-
-
-def test_actions_out_of_their_space_stay_in_the_budget():
-    made = Engine(ThreatModel("action", far, Linf(0.5)), BYTES, FLOATS, 1)
-    y = made.apply(np.array([[3.0, 0.9, -2.0]]), True)
-    assert np.allclose(y, [[3.0, 1.0, -1.5]])  # widened to hold 3.0, no further
-
-
-def test_rows_not_attacked_are_the_original_bytes():
-    x = floats()
-    x[0, 0] = -0.0
-    attacked = np.array([False, True, False, True])
-    y = engine(far).apply(x, attacked)
-    assert y[~attacked].tobytes() == x[~attacked].tobytes() and (y[attacked] != x[attacked]).any(1).all()
-    assert engine(far).apply(x, np.zeros(4, bool)) is x and engine(far).apply(x, False) is x
-
-
-def test_host_and_device_environments_agree():
-    x, attacked = floats(), np.array([True, False, True, True])
-    host = engine(noise, when=Bernoulli(0.5))
-    device = engine(noise, when=Bernoulli(0.5), device=torch.device("cpu"))
-    for _ in range(5):
-        decided = host.decide(x, attacked), device.decide(torch.from_numpy(x), torch.from_numpy(attacked))
-        assert decided[0].tolist() == decided[1].tolist()
-        a, b = host.apply(x, decided[0]), device.apply(torch.from_numpy(x), decided[1])
-        assert isinstance(b, torch.Tensor) and np.array_equal(a, b.numpy())
-        host.clock.tick(), device.clock.tick()
-
-
-def test_layers_and_steps_have_draws_of_their_own():
-    x = np.zeros((4, 3))
-    first, second = engine(noise), engine(noise, stream=1)
-    seen = [first.apply(x, True), second.apply(x, True)]
-    first.clock.tick()
-    seen.append(first.apply(x, True))
-    assert len({y.tobytes() for y in seen}) == 3 and np.array_equal(engine(noise).apply(x, True), seen[0])
 
 
 def test_decisions():
@@ -188,51 +142,3 @@ def test_native_perturbations_get_the_spaces_own_dtype(attacked):
     x = np.arange(8, dtype=np.uint8).reshape(2, 2, 2)
     y = engine(Invert(), Valid(), BYTES, rows=2).apply(x, attacked)
     assert np.array_equal(y[0], 255 - x[0]) and np.array_equal(y[1], x[1] if attacked is not True else 255 - x[1])
-
-
-def driven(autoreset, on="observation"):
-    """An engine of two rows that moves every row by its t, plus one."""
-    how = lambda x, context: x + 1 + torch.as_tensor(context.t, dtype=x.dtype)[:, None]  # noqa: E731
-    space = spaces.Box(-99, 99, (1,), np.float64)
-    made = Engine(ThreatModel(on, how, Linf(50)), space, space, 2, autoreset=autoreset)
-    made.begin_episode(0)
-    return made, np.zeros((2, 1))
-
-
-DONE = np.array([True, False])
-
-
-def test_without_autoreset_a_partial_reset_leaves_the_other_rows_as_they_were_shown():
-    made, x = driven("disabled")
-    assert made.observe(x)[:, 0].tolist() == [1, 1] and made.spent.tolist() == [1, 1]
-    made.act(x), made.end_step(DONE)
-    assert made.observe(x)[:, 0].tolist() == [2, 2] and made.spent.tolist() == [1, 2], "nobody acts on the last one"
-    made.begin_episode([5, None], DONE)
-    assert made.observe(x + 9)[:, 0].tolist() == [10, 2] and made.attacked.tolist() == [True, False]
-    assert made.t.tolist() == [0, 1] and made.spent.tolist() == [1, 2]
-
-
-def test_a_reset_in_place_of_the_next_step_is_not_attacked():
-    made, x = driven("next step", "action")
-    assert made.observe(x) is x and made.act(x)[:, 0].tolist() == [1, 1]
-    made.end_step(DONE)
-    assert made.act(x)[:, 0].tolist() == [0, 2] and made.attacked.tolist() == [False, True]
-    made.end_step(np.zeros(2, bool))
-    assert made.t.tolist() == [0, 2] and made.spent.tolist() == [0, 2]
-
-
-def test_a_reset_within_the_step_comes_after_the_last_observation():
-    made, x = driven("same step")
-    made.observe(x), made.act(x)
-    final = made.end_step(DONE, x + 5)
-    assert final[:, 0].tolist() == [7, 5], "under the clock of the episode that ends, and in its rows alone"
-    assert made.t.tolist() == [0, 1] and made.spent.tolist() == [0, 1]
-    assert made.observe(x)[:, 0].tolist() == [1, 2] and made.spent.tolist() == [1, 2]
-
-
-def test_a_single_environment_counts_no_attack_on_its_last_observation():
-    made = engine(far, rows=None)
-    made.observe(np.zeros(3)), made.act(0), made.end_step(True)
-    assert made.t == 1 and (made.observe(np.zeros(3)) == 0.5).all() and made.attacked is True and made.spent == 1
-    made.begin_episode()
-    assert made.t == made.spent == 0 and made.true is None and made.attacked is False

@@ -170,15 +170,6 @@ def test_values_of_other_dtypes(dtype):
     assert found[0] == found[1]
 
 
-def test_columns_in_another_order():
-    given, found = [np.asfortranarray(RNG.random((2, 2, 3)) * 2 - 1)] * 2, []
-    for tensors in (False, True):
-        made = engine(FLOATS["float64"], "observation", adv.Noise(), adv.Linf(0.3), 2)
-        made.in_numpy = None if tensors else made.in_numpy
-        found.append(played(made, given, "observation"))
-    assert found[0] == found[1]
-
-
 def test_the_key_of_a_dict():
     space = spaces.Dict(a=box(-1, 1, (2,)), b=box(-1, 1, (3,)), c=spaces.Discrete(2))
     space.seed(0)
@@ -194,20 +185,6 @@ def test_the_key_of_a_dict():
             seen = made.observe(space.sample())
             found.append({key: np.asarray(leaf).tobytes() for key, leaf in seen.items()})
         assert found[0] == found[1]
-
-
-@pytest.mark.parametrize(("space", "within"), [(FLOATS["open"], adv.Linf(0.3)), (INTEGERS["uint8"], adv.Linf(2))])
-@pytest.mark.parametrize("eps", [0, None])
-def test_memory_of_the_environment_is_neither_kept_nor_written(space, within, eps):
-    within = within if eps is None else adv.Linf(eps)
-    for rows in (None, 2):
-        made = engine(space, "observation", adv.Noise(), within, rows)
-        made.begin_episode(0)
-        own = np.stack([space.sample() for _ in range(rows or 1)])
-        own = own if rows else own[0]
-        before = own.copy()
-        shown = made.observe(own)
-        assert not np.shares_memory(shown, own) and own.tobytes() == before.tobytes()
 
 
 BAD: dict[str, tuple[spaces.Space[Any], Any]] = {
@@ -292,12 +269,6 @@ def test_odd_answers_are_left_to_tensors(what):
     assert made.in_numpy is not None
     made.begin_episode(0)
     assert (made.observe(np.full(4, 0.25, "f")) == 0.25).all()
-
-
-def test_a_perturbation_of_somebody_s_own_is_projected():
-    made = engine(FLOATS["closed"], "observation", Returns(np.full((1, 4), 9, "f")), adv.Linf(0.25), None)
-    made.begin_episode(0)
-    assert (made.observe(np.zeros(4, "f")) == 0.25).all()
 
 
 def test_what_needs_tensors():
