@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import shutil
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +35,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WorkStealingScheduling(config, log)
 
 
-def pytest_collection() -> None:
+def pytest_collection(session: pytest.Session) -> None:
     """What every test takes for granted, where tests are collected: with ``-n`` one more process begins the workers."""
     import torch
 
@@ -48,6 +51,17 @@ def pytest_collection() -> None:
     # computes.
     pace.EVERY_S = 3600.0
     gc.disable()  # until all is collected: it looks through torch and every syntax tree again and again
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    if worker != "0" and session.config.args == session.config.getini("testpaths"):
+        import_from(int(worker) / int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+
+
+def import_from(share: float) -> None:
+    """Import the files of tests after a share of them, which another worker comes to later, and finds compiled."""
+    files = sorted(Path(__file__).parent.rglob("test_*.py"))
+    for path in files[int(len(files) * share) :]:
+        with contextlib.suppress(pytest.skip.Exception):
+            importlib.import_module(".".join(path.relative_to(Path(__file__).parents[1]).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
