@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack, closing, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import torch
 
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import OutputError, SimulationError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.cell_loop import CellLoop
 from adv_wrappers.evaluation.cost import warn_of_long_attacks
 from adv_wrappers.evaluation.episodes import Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
-from adv_wrappers.evaluation.executor import Processes
+from adv_wrappers.evaluation.executor import Executor, Played, Processes, Tell
 from adv_wrappers.evaluation.measurements.measurements import BlockMeasurements
 from adv_wrappers.evaluation.measurements.target_distance import Measure
 from adv_wrappers.evaluation.player import Block, PlayerSetup
@@ -124,7 +125,7 @@ def evaluate(
         :class:`WorkerError` for a victim, an environment or a threat that cannot be sent to another process, and for
             a process that dies.
         :class:`OutputError`, before any episode is played, for a folder that cannot be written to or that another
-        process holds; and at the end, with the report as its ``report``, where the last one could not be written.
+        process holds; and where a row cannot be written, with the report of all so far as its ``report``.
 
     Warns:
         UserWarning: before any episode is played, of an attack that computes a network thousands of times for every
@@ -179,33 +180,110 @@ def play_missing(
         The report of all rows.
     """
     stacks, rows = evaluator.stacks, {} if rows is None else rows
+    folder = None if out is None else Path(out)
+    # what is kept needs keys by which later evaluations find it
+    keys = [*map(str, range(len(stacks)))] if folder is None else _keys(evaluator)
+    failed = dict[int, str]()
 
     def move(i: int, finished: int) -> None:
         if progress is not None:
             progress(stacks[i].name, finished, evaluator.plays(i))
 
+    def write() -> None:
+        """Write the report of the rows so far, once there is the first."""
+        if folder is not None and 0 in rows:
+            evaluator.report(rows, minimum, failed).to_json(folder / "report.json")
+
+    def keep(played: PlayedCell | None) -> None:
+        assert played is not None  # no other run writes into the folder
+        i = keys.index(played.key)
+        if played.row is None:
+            failed[i] = (played.error or "").partition(": ")[2]
+        else:
+            rows[i] = played.row
+        write()
+
     with ExitStack() as opened:
         opened.enter_context(one_thread())
-        kept = opened.enter_context(closing(_KeptRows(evaluator, rows, None if out is None else Path(out), minimum)))
-        # rows that are known: those that were handed over, and those of the folder
-        kept.place()
-        if resume:
-            rows |= {i: row for i, row in kept.known().items() if i not in rows}
-            kept.write()  # in the order of this call
-        missing = [i for i in range(len(stacks)) if i not in rows]
-        warn_of_long_attacks(stacks[i] for i in missing)
+        store = None if folder is None else opened.enter_context(Store(folder / ROWS_FILE, shared=False))
+        if store is not None and resume:
+            rows |= {i: row for i, row in _rows_in(store, evaluator, keys).items() if i not in rows}
+        # the others are played in this process, or in several
+        executor = None
+        if workers > 1 and len(rows) < len(stacks):
+            setup = PlayerSetup(evaluator.cells)
+            executor = opened.enter_context(closing(Processes[Block, BlockMeasurements](workers, setup, tries=1)))
+        cells = [EvaluatorCell(key, i) for i, key in enumerate(keys)]
+        in_blocks = CellsInBlocks(evaluator, executor, move)
+        loop = CellLoop(cells, {keys[i] for i in rows}, in_blocks, store, again=True)
+        warn_of_long_attacks(stacks[cell.index] for cell in loop.waiting)
         # progress counts known rows as played
         for i in sorted(rows):
             move(i, 0)
             move(i, evaluator.plays(i))
-        if missing:
-            # the others in this process, or in several
-            executor = None
-            if workers > 1:
-                setup = PlayerSetup(evaluator.cells)
-                executor = opened.enter_context(closing(Processes[Block, BlockMeasurements](workers, setup, tries=1)))
-            evaluator.play(missing, executor, kept.add, move, kept.fail)
-        return kept.report()
+        try:
+            write()  # in the order of this call
+            loop.play(keep)
+        except OutputError as error:
+            for played in error.report or ():  # what was just played
+                rows |= {keys.index(played.key): played.row} if played.row is not None else {}
+            error.report = evaluator.report(rows, minimum, failed) if 0 in rows else None
+            raise
+        return evaluator.report(rows, minimum, failed)
+
+
+@dataclass(frozen=True)
+class EvaluatorCell:
+    """One of the cells of an evaluator, by the key of its row and its index."""
+
+    key: str
+    index: int
+
+
+class CellsInBlocks:
+    """The executor of the cells of one evaluator: they are played together, in blocks of their episodes.
+
+    Args:
+        evaluator: the evaluator.
+        blocks: plays the blocks; None is this process.
+        progress: as for :meth:`.Evaluator.play`.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        blocks: Executor[Block, BlockMeasurements] | None,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self._evaluator = evaluator
+        self._blocks = blocks
+        self._progress = progress
+        self._cells = dict[int, EvaluatorCell]()
+        self._playing: Iterator[tuple[int, Row | SimulationError]] | None = None
+
+    def free(self) -> int:
+        """Any number, until they are played."""
+        return int(self._playing is None)
+
+    def submit(self, task: EvaluatorCell, tell: Tell | None = None) -> None:
+        """Hand over a cell."""
+        self._cells[task.index] = task
+
+    def collect(self, seconds: float | None) -> list[Played[EvaluatorCell, PlayedCell]]:
+        """The next cell that ends, whenever that is; an error but that of a diverging simulation is raised."""
+        if self._playing is None:
+            self._playing = self._evaluator.play([*self._cells], self._blocks, self._progress)
+        i, found = next(self._playing)
+        row, about, error = None, None, None
+        if isinstance(found, SimulationError):
+            error = f"{type(found).__name__}: {found}"
+        else:
+            row, about = found, self._evaluator.about
+        name, took = self._evaluator.stacks[i].name, 0.0 if row is None else row.seconds
+        return [Played(self._cells[i], PlayedCell(self._cells[i].key, name, about, row, error, took, ""))]
+
+    def close(self) -> None:
+        """Whoever made the evaluator closes it."""
 
 
 def kept_rows(evaluator: Evaluator, folder: Path | None) -> dict[int, Row]:
@@ -227,97 +305,6 @@ def _rows_in(store: Store, evaluator: Evaluator, keys: Sequence[str]) -> dict[in
     return {
         i: replace(found[key], threat=stack.name, transfer=stack.transfer) for i, (key, stack) in places if key in found
     }
-
-
-class _KeptRows:
-    """The rows of an evaluation, in a folder if there is one: a store, ``rows.db``, and ``report.json`` made from it.
-
-    What cannot be written is told at the end, with the report, as the next row may be written.
-    """
-
-    def __init__(
-        self, evaluator: Evaluator, rows: dict[int, Row], folder: Path | None, minimum: float | str | None
-    ) -> None:
-        self.evaluator = evaluator
-        self.rows = rows
-        self.folder = folder
-        self.minimum = minimum
-        self._failed = dict[int, str]()
-        self._unstored = list[PlayedCell]()
-        self._unwritten: OutputError | None = None
-        self._written: Report | None = None  # with all rows so far
-        self._store: Store | None = None
-        self._keys = list[str]()
-        if folder is not None:
-            self._keys = _keys(evaluator)
-            self._store = Store(folder / ROWS_FILE, shared=False)
-
-    def place(self) -> None:
-        """Rows have the order of the threats, whichever is played first."""
-        if self._store is not None:
-            with suppress(OutputError):  # the rows go to the same file, and then it is told
-                self._store.place(self._keys)
-
-    def known(self) -> dict[int, Row]:
-        """By index of the cell, the rows that the folder holds."""
-        return {} if self._store is None else _rows_in(self._store, self.evaluator, self._keys)
-
-    def add(self, i: int, row: Row) -> None:
-        """Keep the row of a cell."""
-        self.rows[i] = row
-        self._keep(i, self.evaluator.about, row, None, row.seconds)
-
-    def fail(self, i: int, error: SimulationError) -> None:
-        """Keep why a cell has no row."""
-        self._failed[i] = str(error)
-        self._keep(i, None, None, f"{type(error).__name__}: {error}", 0.0)
-
-    def _keep(self, i: int, about: Any, row: Row | None, error: str | None, seconds: float) -> None:
-        self._written = None
-        if self._store is not None:
-            name = self.evaluator.stacks[i].name
-            self._unstored.append(PlayedCell(self._keys[i], name, about, row, error, seconds, ""))
-            self.write()
-
-    def write(self) -> Report | None:
-        """Write what is not stored yet, and the report of the rows, which is returned, once there is the first."""
-        if self._store is None or self.folder is None or self._written is not None:
-            return self._written
-        # rows first: without them the report could not be resumed
-        self._unwritten = None
-        try:
-            if self._unstored:
-                self._store.add(self._unstored, replace=True)
-                self._unstored = []
-        except OutputError as error:
-            self._unwritten = error
-        if 0 not in self.rows:
-            return None
-        # an error here does not end the evaluation, which tries again with the next row
-        report = self._report()
-        try:
-            report.to_json(self.folder / "report.json")
-        except OutputError as error:
-            self._unwritten = error
-        if self._unwritten is None:
-            self._written = report
-        return report
-
-    def _report(self) -> Report:
-        return self.evaluator.report(self.rows, self.minimum, self._failed)
-
-    def report(self) -> Report:
-        """The report of all rows, which is written; raises :class:`OutputError`, with it, if anything is not."""
-        report = self.write() or self._report()
-        if self._unwritten is not None:
-            self._unwritten.report = report
-            raise self._unwritten
-        return report
-
-    def close(self) -> None:
-        """Close the store."""
-        if self._store is not None:
-            self._store.close()
 
 
 def _load(victim: Victim | str, device: torch.device | str | None) -> Victim:

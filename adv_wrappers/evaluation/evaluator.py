@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -125,29 +125,25 @@ class Evaluator:
         self,
         which: Collection[int],
         executor: Executor[Block, BlockMeasurements] | None = None,
-        on_row: Callable[[int, Row], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
-        on_divergence: Callable[[int, SimulationError], None] | None = None,
-    ) -> dict[int, Row]:
-        """Play some cells.
+    ) -> Iterator[tuple[int, Row | SimulationError]]:
+        """Play some cells, block by block; each comes as soon as it ends.
 
         Args:
             which: their indices.
             executor: plays their blocks; None is this process.
-            on_row: called with the index of a cell and its row, as they end.
             progress: called with the index of a cell and the number of its finished episodes, first with 0.
-            on_divergence: called with the index of a cell whose simulation diverges under its threats, and the error;
-                the cell has no row then, and the others are played. None raises the error.
 
-        Returns:
-            Their rows.
+        Yields:
+            The index of a cell with its row; or with the error of its simulation, where that diverges under its
+            threats, which ends no other cell.
 
         Raises:
-            SimulationError: for a simulation that diverges, unless there is ``on_divergence``.
+            SimulationError: for a simulation that diverges without a threat.
             ValueRangeError: for observations, rewards or distances that are not finite.
             WorkerError: where a process dies.
         """
-        rows, told = dict[int, Row](), dict.fromkeys(which, -1)
+        told = dict.fromkeys(which, -1)
         playing = executor or ThisProcess[Block, BlockMeasurements](self.player)
         runs = {i: CellRun(i, self.cells[i], self.draws[i], self.target, self.sampled, self._known) for i in which}
         waiting, under_way = [block for run in runs.values() for block in run.blocks], 0
@@ -168,23 +164,24 @@ class Evaluator:
             for played in playing.collect(None):
                 under_way -= 1
                 i, error = played.task.cell, played.error
-                survives = on_divergence is not None and self.stacks[i].layers
-                outcome = error if survives and isinstance(error, SimulationError) else played.value()
-                ended = runs[i].add(played.task, outcome)
-                tell(i, 0, runs[i].finished)
-                if not ended:
-                    continue
+                run = runs[i]
+                attacked = bool(self.stacks[i].layers)
+                ended = run.add(
+                    played.task, error if attacked and isinstance(error, SimulationError) else played.value()
+                )
+                tell(i, 0, run.finished)
                 # a cell that ended has a row, an error, or another stage
-                row, diverged = runs[i].row, runs[i].error
-                if diverged is not None and on_divergence is not None:
-                    on_divergence(i, diverged)
-                elif row is None:  # another stage
-                    waiting[:0] = runs[i].blocks
-                else:
-                    rows[i] = row
-                    if on_row is not None:
-                        on_row(i, row)
-        return rows
+                if ended and (found := run.row or run.error) is not None:
+                    yield i, found
+                elif ended:
+                    waiting[:0] = run.blocks
+
+    def row(self, i: int) -> Row:
+        """The row of a cell, played in this process; raises as :meth:`play`, and where its simulation diverges."""
+        [(_, found)] = self.play([i])
+        if isinstance(found, SimulationError):
+            raise found
+        return found
 
     def steps_of(self, lengths: Sequence[int]) -> int:
         """The number of steps, of all rows at once, of a run whose episodes have these lengths."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import time
 import warnings
@@ -10,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from adv_wrappers.environments.environment import environment_text
-from adv_wrappers.errors import WorkerError
-from adv_wrappers.evaluation.executor import Played
+from adv_wrappers.evaluation.cell_loop import CellLoop
 from adv_wrappers.evaluation.rows.store import PlayedCell, Store
 from adv_wrappers.studies.cell_player import CellExecutor, opened_executor
 from adv_wrappers.studies.plan import Plan
@@ -21,8 +19,6 @@ from adv_wrappers.utils.validation import Workers, checked
 from adv_wrappers.victims import Victim
 
 RunProgress = Callable[[int, int, int], None]
-_POLL = 0.2  # seconds between two looks at what another run has claimed
-_COLLECT = 1.0  # seconds to wait for a cell
 
 
 @dataclass(frozen=True)
@@ -84,11 +80,41 @@ def run(
     began = time.perf_counter()
     check_victims(victims)
     cells = plan if isinstance(plan, Expansion) else expand(plan, victims)
+    errors, said = dict[str, str](), set[tuple[str, str]]()  # by key; of which environment what kind of thing was said
+    played, play_seconds = 0, 0.0
+
+    def move() -> None:
+        tell(played + loop.known, len(errors), len(cells.cells))
+
+    def add(cell: PlayedCell | None) -> None:
+        nonlocal played, play_seconds
+        # errors are told at the end, what is noticed of an environment at once, but once
+        if cell is not None:
+            play_seconds += cell.seconds
+            if cell.error is not None:
+                errors[cell.key] = cell.error
+            else:
+                played += 1
+            for kind, sentence in (cell.row.environment_notes if cell.row else {}).items():
+                name = environment_text((cell.about or {})["env"])
+                if (name, kind) not in said:
+                    said.add((name, kind))
+                    warnings.warn(f"{name}: {sentence}", stacklevel=5)
+        move()
+
     with contextlib.ExitStack() as opened:
-        if progress is None:
-            progress = cell_progress(opened.enter_context(progress_lines()))
+        tell = cell_progress(opened.enter_context(progress_lines())) if progress is None else progress
         executor = opened.enter_context(opened_executor(workers, victims))
-        return _Run(cells, store, executor, progress, began).play()
+        known = store.done(cell.key for cell in cells.cells)
+        loop = CellLoop(cells_of(cells, store), known, executor, store)
+        move()
+        loop.play(add)
+    # by name, in the order of the plan
+    failed = dict[str, str]()
+    for cell in cells.cells:
+        if cell.key in errors:
+            failed[str(cell) if str(cell) not in failed else f"{cell} ({cell.key[:8]})"] = errors[cell.key]
+    return RunSummary(played, loop.known, failed, cells.left_out, time.perf_counter() - began, play_seconds)
 
 
 def cell_progress(move: Move) -> RunProgress:
@@ -100,100 +126,3 @@ def cells_of(cells: Expansion, store: Store) -> list[PlanCell]:
     """The cells, with the store's folder for what they train."""
     folder = store.trainings
     return [cell if cell.recipe is None else replace(cell, trainings=folder) for cell in cells.cells]
-
-
-class _Run:
-    """One call of :func:`run`."""
-
-    def __init__(
-        self, cells: Expansion, store: Store, executor: CellExecutor, progress: RunProgress, began: float
-    ) -> None:
-        self.cells = cells
-        self.store = store
-        self.executor = executor
-        self.progress = progress
-        self.began = began
-        store.place(cell.key for cell in cells.cells)
-        done = store.done(cell.key for cell in cells.cells)
-        self.waiting = collections.deque(cell for cell in cells_of(cells, store) if cell.key not in done)
-        self.known = len(done)
-        self.played = 0
-        self.under_way = 0
-        self.failed: dict[str, str] = {}  # by key
-        self.said = set[tuple[str, str]]()  # of which environment what kind of thing was said
-        self.play_seconds = 0.0
-
-    def play(self) -> RunSummary:
-        self._report()
-        while self.waiting or self.under_way:
-            # cells go out as long as somebody is free, and come back as they end
-            while self.executor.free() > 0 and (cell := self._next()) is not None:
-                self.executor.submit(cell)
-                self.under_way += 1
-            if self.under_way:
-                self._add([_played(one) for one in self.executor.collect(_COLLECT)])
-            elif self.waiting:  # another run plays them
-                time.sleep(_POLL)
-        return RunSummary(
-            self.played,
-            self.known,
-            self._errors(),
-            self.cells.left_out,
-            time.perf_counter() - self.began,
-            self.play_seconds,
-        )
-
-    def _next(self) -> PlanCell | None:
-        """A cell that this run has claimed; None where other runs have claimed all that are left.
-
-        Those that another run plays now come again at the end, and those that it has played do not.
-        """
-        for _ in range(len(self.waiting)):
-            cell = self.waiting.popleft()
-            if self.store.claim([cell.key]):
-                return cell
-            # another run has played it, or is playing it now
-            if self.store.done([cell.key]):
-                self.known += 1
-                self._report()
-            else:
-                self.waiting.append(cell)
-        return None
-
-    def _add(self, found: list[PlayedCell]) -> None:
-        if not found:
-            return
-        self.store.add(found)
-        self.under_way -= len(found)
-        # errors are told at the end, what is noticed of an environment at once, but once
-        for cell in found:
-            self.played += cell.error is None
-            self.play_seconds += cell.seconds
-            if cell.error is not None:
-                self.failed[cell.key] = cell.error
-            for kind, sentence in (cell.row.environment_notes if cell.row else {}).items():
-                name = environment_text((cell.about or {})["env"])
-                if (name, kind) not in self.said:
-                    self.said.add((name, kind))
-                    warnings.warn(f"{name}: {sentence}", stacklevel=5)
-        self._report()
-
-    def _errors(self) -> dict[str, str]:
-        """By the name of a cell that failed, its error, in the order of the plan."""
-        found = dict[str, str]()
-        for cell in self.cells.cells:
-            if cell.key in self.failed:
-                name = str(cell) if str(cell) not in found else f"{cell} ({cell.key[:8]})"
-                found[name] = self.failed[cell.key]
-        return found
-
-    def _report(self) -> None:
-        self.progress(self.played + self.known, len(self.failed), len(self.cells.cells))
-
-
-def _played(one: Played[PlanCell, PlayedCell]) -> PlayedCell:
-    """What became of a cell; an error is that of its process, or of what cannot be sent back."""
-    if one.error is None:
-        return one.value()
-    error = one.error if isinstance(one.error, WorkerError) else WorkerError(f"{type(one.error).__name__}: {one.error}")
-    return PlayedCell(one.task.key, str(one.task), None, None, f"{type(error).__name__}: {error}", 0.0, "")

@@ -16,6 +16,7 @@ import pytest
 
 import adv_wrappers
 from adv_wrappers.errors import OutputError, ValueRangeError, WorkerError
+from adv_wrappers.evaluation import cell_loop
 from adv_wrappers.evaluation.executor import Processes
 from adv_wrappers.evaluation.rows import store as store_module
 from adv_wrappers.studies import Plan, Store, expand, run, runner
@@ -154,7 +155,7 @@ with Store({str(tmp_path / "rows.db")!r}) as store:
 
 def test_a_run_that_is_killed_goes_on(tmp_path, monkeypatch):
     # its claims are free as soon as the other run waits for them
-    monkeypatch.setattr(runner.time, "sleep", lambda _: monkeypatch.setattr(store_module, "_STALE", 0.0))
+    monkeypatch.setattr(cell_loop.time, "sleep", lambda _: monkeypatch.setattr(store_module, "_STALE", 0.0))
     script = f"""
 import os, signal
 from adv_wrappers.studies import Store, run

@@ -209,7 +209,12 @@ class Store:
                 self._connection.executemany("INSERT INTO places (key) VALUES (?)", [(key,) for key in order])
 
     def claim(self, keys: Sequence[str]) -> list[str]:
-        """Those of the keys that have no row, and that no other living process has claimed; they are claimed now."""
+        """Those of the keys that have no row, and that no other living process has claimed; they are claimed now.
+
+        Of a store that is not shared all are.
+        """
+        if not self._shared:
+            return [*keys]
         now = time.time()
         claim = (
             "INSERT INTO claims VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,9 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def untimed(report: Report) -> Report:
-    return replace(report, threats=tuple(replace(row, ms_per_step=0.0) for row in report.threats))
+    return dataclasses.replace(
+        report, threats=tuple(dataclasses.replace(row, ms_per_step=0.0) for row in report.threats)
+    )
 
 
 def test_only_what_is_missing_is_played_and_the_report_is_the_same(
@@ -215,22 +217,27 @@ def test_without_resume_rows_are_replaced(victim: Victim, played: list[Any], tmp
     assert len(played) == 4
 
 
-def test_a_row_that_could_not_be_stored_is_stored_with_the_next(
-    victim: Victim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_row_that_cannot_be_stored_comes_with_the_error(
+    rows: int, victim: Victim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add, tried = Store.add, list[int]()
 
-    def full_at_first(self: Store, played: Any, replace: bool = False) -> None:
+    def full(self: Store, played: Any, replace: bool = False) -> None:
         tried.append(len(played))
-        if len(tried) == 1:
-            raise OutputError("no space left")
+        if len(tried) > rows:  # no row fits but an empty one
+            played = [dataclasses.replace(one, name=" " * 100_000) for one in played]
+            [pages] = self._connection.execute("PRAGMA page_count").fetchone()
+            self._connection.execute(f"PRAGMA max_page_count = {pages}")
         add(self, played, replace)
 
-    monkeypatch.setattr(Store, "add", full_at_first)
-    report = adv.evaluate(victim, short, [NOISE, FGSM], 1, out=tmp_path)
-    with Store(tmp_path / ROWS_FILE) as store:
-        assert [row["threat"] for _, row in store.rows()] == [row["threat"] for row in report.threats]
-    assert tried == [1, 2, 1]
+    monkeypatch.setattr(Store, "add", full)
+    with pytest.raises(OutputError, match="full") as raised:
+        adv.evaluate(victim, short, [NOISE, FGSM], 1, out=tmp_path)
+    assert [row["threat"] for row in raised.value.report.threats] == ["none", NOISE][: rows + 1]
+    monkeypatch.undo()
+    again = adv.evaluate(victim, short, [NOISE, FGSM], 1, out=tmp_path, resume=True)
+    assert [row["threat"] for row in again.threats] == ["none", NOISE, FGSM]
 
 
 def test_what_a_file_cannot_tell_apart_is_played_again(victim: Victim, played: list[Any], tmp_path: Path) -> None:
