@@ -1,29 +1,47 @@
-"""A study of one's own: the least eps at which an agent loses a fifth of its return, by bisection.
+"""A study of one's own and its command: the least eps at which an agent loses a share of its return, by bisection.
 
-Run it again and it goes on where it stopped; ``--workers`` is the number of processes.
+Run it again and it goes on where it stopped; ``--help`` has the options.
 """
 
 from __future__ import annotations
 
-import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import click
+
+from adv_wrappers.cli import main
+from adv_wrappers.cli.signatures import command
 from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.studies import Plan, Store, play_study
+from adv_wrappers.utils.validation import AboveZero, EpisodeCount, OpenShare, check_fields
 
 
 @dataclass(frozen=True)
 class LeastEps:
-    """The range in which that eps lies, halved with every row."""
+    """The range in which that eps lies, halved with every row.
 
-    victim: str
-    attack: str
-    most: float
-    episodes: int
-    steps: int
-    lost: float = 0.2
+    Args:
+        victim: the agent, a reference.
+        attack: its text without a budget.
+        most: the largest eps that is tried.
+        episodes: of every row.
+        steps: how many eps are tried.
+        lost: the share.
+    """
+
+    victim: str = "zoo:cartpole-dqn"
+    attack: str = "pgd"
+    most: AboveZero = 0.5
+    episodes: EpisodeCount = 20
+    steps: int = 8
+    lost: OpenShare = 0.2
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def next(self, rows: Sequence[Row]) -> Plan | None:
         """The middle of the range that is left; at first the largest eps, without which there is nothing to find."""
@@ -45,25 +63,17 @@ class LeastEps:
         return low, high
 
 
-def main() -> None:
-    """Play the study, and say what it found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--victim", default="zoo:cartpole-dqn")
-    parser.add_argument("--attack", default="pgd")
-    parser.add_argument("--most", type=float, default=0.5)
-    parser.add_argument("--episodes", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--store", type=Path, default=Path("least_eps.db"))
-    parser.add_argument("--workers", type=int, default=1)
-    given = parser.parse_args()
-    study = LeastEps(given.victim, given.attack, given.most, given.episodes, given.steps)
-    with Store(given.store) as store:
-        low, high = play_study(study, store, given.workers)
-    if low == given.most:
-        print(f"{given.attack} takes less than a fifth up to eps={given.most:g}")
-    else:
-        print(f"{given.attack} takes a fifth from an eps between {low:.4g} and {high:.4g} on")
+# options are made of the arguments of the study, and of one of evaluate; those of a file of a victim are left out
+@command("least-eps", f"{__name__}.LeastEps", "adv_wrappers.evaluate:workers", without=("stats", "trust", "select"))
+@click.option("--store", type=click.Path(path_type=Path), default="least_eps.db", help="for the rows")
+def least_eps(store: Path, workers: int, **given: Any) -> None:
+    """Find the least eps at which an agent loses a share of its return."""
+    study = LeastEps(**given)
+    with Store(store) as rows:
+        low, high = play_study(study, rows, workers)
+    found = f"at no eps up to {high:g}" if low == high else f"from an eps between {low:.4g} and {high:.4g} on"
+    click.echo(f"{study.attack} takes a share of {study.lost:g} {found}")
 
 
 if __name__ == "__main__":
-    main()
+    main(["least-eps", *sys.argv[1:]])

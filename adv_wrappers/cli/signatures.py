@@ -13,6 +13,7 @@ import contextlib
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -44,8 +45,10 @@ _NAMES = _Names({**vars(registry), **vars(validation), "Path": Path})
 
 @functools.cache
 def _read(module: str) -> ast.Module:
-    """A module as it is written; it is not imported."""
-    return ast.parse((_ROOT.parent / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+    """A module as it is written; one of this package is not imported, and one's own is already."""
+    inside = module.partition(".")[0] == _ROOT.name
+    path = _ROOT.parent / f"{module.replace('.', '/')}.py" if inside else Path(str(sys.modules[module].__file__))
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _definition(path: str) -> ast.FunctionDef | ast.ClassDef:
@@ -214,9 +217,9 @@ class FunctionCommand(click.Command):
         found = dict[str, dict[str, Any]]()
         for function in self.functions:
             found = {**found, **arguments_of(function), **found}
-        found = {name: about for name, about in found.items() if name not in self._without}
-        if "victim" in found:
+        if "victim" in found and "victim" not in self._without:
             found = {**found, **arguments_of(_LOAD_VICTIM), **found}
+        found = {name: about for name, about in found.items() if name not in self._without}
         made: list[click.Parameter] = [ENV] if "env" in found and found["env"]["type"] is None else []
         # what is written in a way of its own, then the names of the options
         for name, about in found.items():
