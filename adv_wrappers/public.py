@@ -28,7 +28,7 @@ from adv_wrappers.evaluation.statistics.aggregates import aggregate
 from adv_wrappers.studies import Plan, run, run_suite
 from adv_wrappers.studies.gate import assert_robust
 from adv_wrappers.studies.report.report import report
-from adv_wrappers.studies.robot import robot_report
+from adv_wrappers.studies.robot.report import robot_report
 from adv_wrappers.threats import all_attacks
 from adv_wrappers.threats.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.threats.presets import presets, threat

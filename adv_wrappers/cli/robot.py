@@ -23,7 +23,7 @@ def robot_(env: str, minutes: float, out: Path, **given: Any) -> None:
     ENV is played under each of many disturbances, whose least magnitude that breaks the policy is found by bisection,
     in newtons, kilograms, milliseconds. The same command goes on with more minutes.
     """
-    from adv_wrappers.studies.robot import robot_report
+    from adv_wrappers.studies.robot.report import robot_report
 
     # the command that repeats it stands on the page
     again = repeated(given, "victim", "stats", "select", "kind", "metric", "episodes", "seed", "sensors", "body")

@@ -16,8 +16,10 @@ from PIL import Image
 import adv_wrappers as adv
 from adv_wrappers.cli import main
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.studies import Plan, Store, play_study, robot
-from adv_wrappers.studies.robot import Disturbance, RobotStudy, robot_report
+from adv_wrappers.studies import Plan, Store, play_study
+from adv_wrappers.studies.robot.disturbances import Disturbance
+from adv_wrappers.studies.robot.report import robot_report
+from adv_wrappers.studies.robot.study import RobotStudy
 
 BOX = gym.spaces.Box(-1e6, 1e6, (2,), np.float32)
 
@@ -134,7 +136,7 @@ def test_three_are_combined_where_no_two_break_the_policy():
 
 @pytest.mark.slow
 def test_what_breaks_first_is_known_well_and_combined_before_the_others_are_known(monkeypatch):
-    monkeypatch.setattr(robot, "_COMBINED", 2)
+    monkeypatch.setattr("adv_wrappers.studies.robot.study._COMBINED", 2)
     asked, given = [], study(HEAVY, LATE, replace(HEAVY, name="at most", most=60), NOTHING)
 
     def rule(rows):
@@ -210,7 +212,7 @@ def test_the_run_without_a_disturbance_is_played_whatever_was_spent_before(tmp_p
 
 
 def test_a_film_of_the_worst_beside_the_run_without_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("adv_wrappers.studies.robot.disturbances", lambda robot: [HEAVY])
+    monkeypatch.setattr("adv_wrappers.studies.robot.report.disturbances", lambda robot: [HEAVY])
     found = robot_report(SAME, "Shown-v0", out=tmp_path, episodes=2)
     assert "data:image/webp;base64," in found.page.read_text()
     _, threat, row = found.worst
@@ -224,7 +226,7 @@ def test_a_film_of_the_worst_beside_the_run_without_it(tmp_path, monkeypatch):
 
 
 def test_why_there_is_no_film(tmp_path, monkeypatch):
-    monkeypatch.setattr("adv_wrappers.studies.robot.disturbances", lambda robot: [HEAVY])
+    monkeypatch.setattr("adv_wrappers.studies.robot.report.disturbances", lambda robot: [HEAVY])
     how = {"out": tmp_path, "episodes": 1}
     cases = {"no render_mode rgb_array": "Beam-v0", "OSError: no display": ("Shown-v0", {"colours": 0})}
     for words, env in cases.items():
@@ -235,7 +237,7 @@ def test_why_there_is_no_film(tmp_path, monkeypatch):
 
 def test_a_disturbance_whose_simulation_diverges_is_left_out(tmp_path, monkeypatch):
     table = [HEAVY, LATE]
-    monkeypatch.setattr("adv_wrappers.studies.robot.disturbances", lambda robot: table)
+    monkeypatch.setattr("adv_wrappers.studies.robot.report.disturbances", lambda robot: table)
     given = {"out": tmp_path, "episodes": 2, "env_kwargs": {"holds": 9.0, "diverges": 3.5}}
     found = robot_report(SAME, "Beam-v0", **given)
     assert [one.disturbance for one in found.margins] == [LATE] and found.margins[0].breaks == 3.0
