@@ -125,7 +125,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.adversaries": ("Actor", "Director"),
     "adv_wrappers.atari": ("RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"),
     "adv_wrappers.victims.saved_networks": ("Critic", "load_dynamics"),
-    "adv_wrappers.studies": ("AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"),
+    "adv_wrappers.studies": ("AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "suite_cost"),
     "adv_wrappers.certification.certificate": ("Certificate",),
     "adv_wrappers.certification.ranges": ("certified_ranges",),
     "adv_wrappers.core.budgets.budget": ("Budget",),

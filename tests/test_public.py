@@ -72,7 +72,7 @@ ELSEWHERE = {
     "adv_wrappers.evaluation.searches.fewest_perturbations": {"fewest_perturbations", "resilience_profile"},
     "adv_wrappers.wrappers.adversary_rewards": {"PerturbationCost"},
     "adv_wrappers.environments.dmc": {"dmc"},
-    "adv_wrappers.studies": {"AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"},
+    "adv_wrappers.studies": {"AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "suite_cost"},
     "adv_wrappers.wrappers.perturb_action": {"VectorPerturbAction"},
     "adv_wrappers.wrappers.adversary_env": {"VectorAdversaryEnv"},
     "adv_wrappers.wrappers.probabilistic_timing": {"VectorProbabilisticTiming"},

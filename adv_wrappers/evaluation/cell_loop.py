@@ -38,8 +38,8 @@ class CellLoop(Generic[C]):
 
     Args:
         cells: all, in the order of their rows.
-        known: keys of those whose row is there.
-        executor: plays the others.
+        missing: those that have no row.
+        executor: plays them.
         store: where their rows are written as they come, or None.
         again: whether a row takes the place of one that the store has.
 
@@ -51,7 +51,7 @@ class CellLoop(Generic[C]):
     def __init__(
         self,
         cells: Sequence[C],
-        known: Collection[str],
+        missing: Collection[C],
         executor: Executor[C, PlayedCell],
         store: Store | None = None,
         again: bool = False,
@@ -59,8 +59,8 @@ class CellLoop(Generic[C]):
         self._executor = executor
         self._store = store
         self._again = again
-        self.known = len(known)
-        self.waiting = collections.deque(cell for cell in cells if cell.key not in known)
+        self.known = len(cells) - len(missing)
+        self.waiting = collections.deque(missing)
         if store is not None:
             store.place(cell.key for cell in cells)
 

@@ -180,10 +180,12 @@ def play_missing(
         The report of all rows.
     """
     stacks, rows = evaluator.stacks, {} if rows is None else rows
+    places = {stack.name: i for i, stack in enumerate(stacks)}
     folder = None if out is None else Path(out)
     # what is kept needs keys by which later evaluations find it
     keys = [*map(str, range(len(stacks)))] if folder is None else _keys(evaluator)
     failed = dict[int, str]()
+    report: Report | None = None  # the last that was written
 
     def move(i: int, finished: int) -> None:
         if progress is not None:
@@ -191,16 +193,17 @@ def play_missing(
 
     def write() -> None:
         """Write the report of the rows so far, once there is the first."""
+        nonlocal report
         if folder is not None and 0 in rows:
-            evaluator.report(rows, minimum, failed).to_json(folder / "report.json")
+            report = evaluator.report(rows, minimum, failed)
+            report.to_json(folder / "report.json")
 
     def keep(played: PlayedCell | None) -> None:
         assert played is not None  # no other run writes into the folder
-        i = keys.index(played.key)
         if played.row is None:
-            failed[i] = (played.error or "").partition(": ")[2]
+            failed[places[played.name]] = (played.error or "").partition(": ")[2]
         else:
-            rows[i] = played.row
+            rows[places[played.name]] = played.row
         write()
 
     with ExitStack() as opened:
@@ -214,9 +217,9 @@ def play_missing(
             setup = PlayerSetup(evaluator.cells)
             executor = opened.enter_context(closing(Processes[Block, BlockMeasurements](workers, setup, tries=1)))
         cells = [EvaluatorCell(key, i) for i, key in enumerate(keys)]
-        in_blocks = CellsInBlocks(evaluator, executor, move)
-        loop = CellLoop(cells, {keys[i] for i in rows}, in_blocks, store, again=True)
-        warn_of_long_attacks(stacks[cell.index] for cell in loop.waiting)
+        missing = [cell for cell in cells if cell.index not in rows]
+        loop = CellLoop(cells, missing, CellsInBlocks(evaluator, executor, move), store, again=True)
+        warn_of_long_attacks(stacks[cell.index] for cell in missing)
         # progress counts known rows as played
         for i in sorted(rows):
             move(i, 0)
@@ -226,10 +229,10 @@ def play_missing(
             loop.play(keep)
         except OutputError as error:
             for played in error.report or ():  # what was just played
-                rows |= {keys.index(played.key): played.row} if played.row is not None else {}
+                rows |= {places[played.name]: played.row} if played.row is not None else {}
             error.report = evaluator.report(rows, minimum, failed) if 0 in rows else None
             raise
-        return evaluator.report(rows, minimum, failed)
+        return evaluator.report(rows, minimum, failed) if report is None else report
 
 
 @dataclass(frozen=True)

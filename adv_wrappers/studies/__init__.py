@@ -10,9 +10,9 @@ from adv_wrappers.studies.study import Study, play_study
 from adv_wrappers.studies.suite.attack_lists import SUITES, entries_that_apply
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.studies.suite.report import SuiteReport
-from adv_wrappers.studies.suite.runner import run_suite, standard
+from adv_wrappers.studies.suite.runner import run_suite
 
 __all__ = [
     "SUITES", "AttackSetting", "Cost", "Costs", "Entry", "Grid", "MadeAttack", "Plan", "RunSummary", "Store", "Study",
-    "SuiteReport", "entries_that_apply", "expand", "play_study", "run", "run_suite", "standard", "suite_cost",
+    "SuiteReport", "entries_that_apply", "expand", "play_study", "run", "run_suite", "suite_cost",
 ]  # fmt: skip

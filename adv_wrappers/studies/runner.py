@@ -105,8 +105,9 @@ def run(
     with contextlib.ExitStack() as opened:
         tell = cell_progress(opened.enter_context(progress_lines())) if progress is None else progress
         executor = opened.enter_context(opened_executor(workers, victims))
-        known = store.done(cell.key for cell in cells.cells)
-        loop = CellLoop(cells_of(cells, store), known, executor, store)
+        all_cells = cells_of(cells, store)
+        done = store.done(cell.key for cell in all_cells)
+        loop = CellLoop(all_cells, [cell for cell in all_cells if cell.key not in done], executor, store)
         move()
         loop.play(add)
     # by name, in the order of the plan

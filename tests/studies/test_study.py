@@ -57,21 +57,6 @@ def test_environments_stay_open_between_plans(monkeypatch):
     assert len(made) == 3 + 1, "each of three plans is checked in one, and all are played in another"
 
 
-def test_a_stopped_study_goes_on(tmp_path, blocks):
-    def stop(done, failed, total):
-        if len(blocks) == 3:
-            raise KeyboardInterrupt
-
-    with Store(tmp_path / "rows.db") as store:
-        with pytest.raises(KeyboardInterrupt):
-            play_study(Bisection(), store, progress=stop)
-        assert 0 < len(store) < 4
-    with Store(tmp_path / "rows.db") as store, Store(":memory:") as other:
-        found = play_study(Bisection(), store, progress=lambda *_: None)
-        assert len(blocks) == 4, "no block was played again"
-        assert found == play_study(Bisection(), other, progress=lambda *_: None)
-
-
 def test_a_rule_that_names_nothing_new():
     class Same(Bisection):
         def next(self, rows):

@@ -145,14 +145,12 @@ def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == []
 
 
-@every_case(
-    "name", ["evaluate", "standard", "run_suite", "train_critic", "scan_critics", "train_adversary", "train_agent"]
-)
+@every_case("name", ["evaluate", "run_suite", "train_critic", "scan_critics", "train_adversary", "train_agent"])
 def test_whatever_writes_to_a_folder_holds_it(tmp_path: Path, other, name: str) -> None:
     """Before anything else: these arguments make no sense."""
     if name.startswith("train_a"):
         pytest.importorskip("stable_baselines3")
-    place = {"standard": studies, "run_suite": studies, "scan_critics": critic}.get(name, adv)
+    place = {"run_suite": studies, "scan_critics": critic}.get(name, adv)
     function = getattr(place, name)
     with pytest.raises(OutputError, match=r"is in use by process \d+ on"):
         function(None, None, out=tmp_path / "o")

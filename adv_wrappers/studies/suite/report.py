@@ -31,7 +31,7 @@ _DERIVED = ("worst", "chosen", "shares", "worst_per_episode")  # in files for th
 
 @dataclass(frozen=True)
 class SuiteReport(Tabular):
-    """Results of a suite, such as :func:`adv_wrappers.studies.standard`.
+    """Results of a suite, such as :func:`adv_wrappers.studies.run_suite`.
 
     Attributes:
         suite: its name.

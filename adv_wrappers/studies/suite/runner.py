@@ -235,36 +235,6 @@ def play_suite(
     return done
 
 
-@holding
-def standard(
-    victim: Victim | str,
-    env: AnyEnvironment,
-    eps: float | None = None,
-    *,
-    scale: Scale = None,
-    within: Budget | None = None,
-    out: str | Path | None = None,
-    **options: Any,
-) -> SuiteReport:
-    """:func:`run_suite` of the suite ``standard``, with its trainings: everything that applies to observations.
-
-    The attacks are ``noise``, ``min-best``, ``pgd``, ``apgd``, ``multi-targeted``, ``momentum``, ``min-q`` and
-    ``max-diff`` with the numbers of the presets, ``strong-max-diff``, which searches for the largest divergence,
-    ``beam``, which searches the scored episodes where a simulator can be saved, ``model-based`` where a model of the
-    environment is given, ``robust-sarsa`` with the critic of the victim's card or else the strongest of a scan, and
-    ``sa-rl`` and ``pa-ad``, trained here.
-
-    Args:
-        victim, env, eps, scale, within, out: as for :func:`run_suite`; a budget is needed.
-        **options: the other arguments of :func:`run_suite`.
-
-    Raises:
-        AdvWrappersError: as :func:`run_suite` does; :class:`ThreatError` without a budget, or with two.
-    """
-    budget = needed_budget("the suite", eps, scale, within)
-    return run_suite("standard", victim, env, within=budget, out=out, **{"train": True, **options})
-
-
 def _named_progress(
     progress: Progress | None, evaluator: Evaluator, names: Sequence[str], on: str = ""
 ) -> Progress | None:

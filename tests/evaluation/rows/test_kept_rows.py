@@ -209,6 +209,13 @@ def test_rows_are_those_of_the_same_release(
         assert [report.versions["torch"] for report in store.reports()] == [first.versions["torch"], "0.1"]
 
 
+def test_a_threat_that_is_given_twice_has_two_rows(victim: Victim, played: list[Any], tmp_path: Path) -> None:
+    for resume in (False, True):
+        report = adv.evaluate(victim, short, [NOISE, NOISE], 2, out=tmp_path, resume=resume)
+        assert [row["threat"] for row in report.threats] == ["none", NOISE, f"{NOISE} #2"]
+    assert len(played) == 3
+
+
 def test_without_resume_rows_are_replaced(victim: Victim, played: list[Any], tmp_path: Path) -> None:
     for _ in range(2):
         report = adv.evaluate(victim, short, [NOISE], 2, out=tmp_path)

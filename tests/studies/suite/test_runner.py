@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import sys
@@ -18,8 +17,7 @@ import adv_wrappers as adv
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.applicable_attacks import why_no_beam
-from adv_wrappers.evaluation.rows.store import Store
-from adv_wrappers.studies import SUITES, AttackSetting, Entry, MadeAttack, SuiteReport, run_suite, standard
+from adv_wrappers.studies import SUITES, AttackSetting, Entry, MadeAttack, SuiteReport, run_suite
 from adv_wrappers.studies.suite.attack_lists import entry_named
 from adv_wrappers.studies.suite.runner import _with_advice, fresh_seed
 from adv_wrappers.training.folder import read_record
@@ -37,6 +35,11 @@ BRIEF = {"checks": 2, "episodes": 3, "n_steps": 32, "batch_size": 64, "n_epochs"
 QUICK: dict[str, Any] = {"episodes": 4, "steps": 256, "num_envs": 4, "training": BRIEF}
 FRESH = " on fresh episodes"
 CRITICS = [{"steps": 32, "num_envs": 2}, {"steps": 32, "num_envs": 2, "successor": "shuffled"}]
+
+
+def standard(victim, env, eps=None, **how):
+    """The standard suite, with its trainings."""
+    return run_suite("standard", victim, env, eps, **{"train": True, **how})
 
 
 def briefly() -> gym.Env:
@@ -205,41 +208,6 @@ def scored(received):
         what.removeprefix("scoring ") for what, *_ in received if what.startswith("scoring ") and FRESH not in what
     ]
     return [name for name in dict.fromkeys(names) if names.count(name) > 2]
-
-
-def test_rows_outlive_every_interruption(tmp_path):
-    received: list[tuple[str, int, int]] = []
-    at = ["momentum"]
-
-    def stop(what, done, whole):
-        received.append((what, done, whole))
-        if what == f"scoring {at[0]}" and done:
-            raise Stopped
-
-    def rows():
-        return adv.Report.from_json(tmp_path / "evaluation" / "report.json").threats
-
-    names = ("noise", "pgd", "momentum")
-    how: dict[str, Any] = {"episodes": 4, "num_envs": 2, "attacks": names, "out": tmp_path, "progress": stop}
-    with pytest.raises(Stopped):
-        standard("zoo:cartpole-dqn", briefly, 0.05, **how)
-    kept = rows()
-    assert len(kept) == 3
-    for at[0] in ("momentum", "none"):  # and again at the first
-        with pytest.raises(Stopped):
-            standard("zoo:cartpole-dqn", briefly, 0.05, **how)
-        assert rows()[: len(kept)] == kept
-    with pytest.raises(Stopped):  # less than what is not finished
-        at[0] = "noise"
-        standard("zoo:cartpole-dqn", briefly, 0.05, **{**how, "episodes": 2})
-    at[0] = "nothing"
-    received.clear()
-    report = standard("zoo:cartpole-dqn", briefly, 0.05, **how)
-    assert scored(received) == ["momentum"] and [row["ms_per_step"] for row in report.report.threats[:3]] == [
-        row["ms_per_step"] for row in kept
-    ]
-    with Store(tmp_path / "evaluation" / "rows.db") as store:  # those of two episodes are kept beside
-        assert sorted(about["episodes"] for about, _ in store.rows()) == [2, 4, 4, 4, 4]
 
 
 @pytest.mark.slow
@@ -436,27 +404,6 @@ def test_an_entry_of_ones_own_is_made_again_as_its_code_may_have_changed(tmp_pat
     assert report.suite == "two" and report.protocol["mine"] == "best of three" and report.warnings[-1] == "look out"
 
 
-def test_what_a_file_cannot_tell_apart_is_played_again(tmp_path):
-    env = gym.make("CartPole-v1")
-    how: dict[str, Any] = {"attacks": ("noise",), "episodes": 2, "out": tmp_path / "victims"}
-
-    def clean(victim, env, **how):
-        return run_suite("standard", victim, env, 0.05, **how).clean["mean_return"]
-
-    for lasts in (True, False):  # functions have no weights
-        victim = adv.from_module(
-            lambda x, sign=1 if lasts else -1: sign * torch.stack([-x[:, 2] - x[:, 3], x[:, 2] + x[:, 3]], 1),
-            env.observation_space,
-            env.action_space,
-            "q",
-        )
-        assert (clean(victim, short, **how) > 20) is lasts
-    how["out"] = tmp_path / "environments"
-    for steps in (30, 20):
-        made = functools.partial(make_short, "CartPole-v1", steps)
-        assert clean("zoo:cartpole-dqn", made, **how) == steps
-
-
 def test_a_unit_without_a_radius_is_no_budget():
     with pytest.raises(ThreatError, match="scale='victim' needs eps= beside it"):
         run_suite("action", "zoo:cartpole-dqn", short, scale="victim")
@@ -536,7 +483,7 @@ class Unplayed(gym.Wrapper):
         ({"attacks": ["pa-bd"]}, ThreatError, "attacks must be names out of noise, .*'pa-bd'"),
         ({"attacks": []}, ThreatError, "got none"),
         ({"attacks": ["min-q", "robust-sarsa"]}, ThreatError, "no attack applies: min-q: min-q needs Q-values"),
-        ({"eps": None}, ThreatError, "needs a budget"),
+        ({"eps": None}, ThreatError, "no attack applies: noise: it needs a budget"),
         ({"within": adv.Linf(0.1)}, ThreatError, "give either eps"),
         ({"eps": -1.0}, BudgetError, "eps"),
         ({"scale": "victim"}, BudgetError, "unit of its own"),
