@@ -284,7 +284,7 @@ def certified_ranges(
             certificate of each radius. Attacks take their time besides.
         scale: of :class:`adv_wrappers.Linf`.
         attacks: a name of the suite's, beam, or a threat without a budget; None takes all without training. Names are
-            those of the attacks without training (:func:`adv_wrappers.studies.standard`) and ``"beam"``; any other
+            those of the attacks without training (:data:`adv_wrappers.studies.SUITES`) and ``"beam"``; any other
             threat is a text without a budget, such as ``"pgd:steps=50"`` or ``"learned:card=FOLDER"``; also threats
             with budgets of their own, which are then at most the radii. None takes all that apply.
         width: states that the beam search keeps (:func:`adv_wrappers.evaluation.searches.beam.beam_search`).

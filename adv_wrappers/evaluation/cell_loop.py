@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from adv_wrappers.errors import WorkerError
+from adv_wrappers.evaluation.cell_run import PlayedCell
 from adv_wrappers.evaluation.executor import Executor, Played
-from adv_wrappers.evaluation.rows.store import PlayedCell, Store
+from adv_wrappers.evaluation.rows.store import Store
 
 _POLL = 0.2  # seconds between two looks at what another run has claimed
 _COLLECT = 1.0  # seconds to wait for a cell

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,29 @@ from adv_wrappers.evaluation.rows.row import Checks, DrawResults, Row
 from adv_wrappers.evaluation.statistics import confidence_intervals
 from adv_wrappers.evaluation.statistics.confidence_intervals import KnownRange
 from adv_wrappers.evaluation.threat_stacks import json_form
+
+
+@dataclass(frozen=True)
+class PlayedCell:
+    """What became of a cell.
+
+    Attributes:
+        key: its key.
+        name: its text.
+        about: what a report says of all its rows; None where there is an error.
+        row: its row, or None.
+        error: kind and text of the error that it ended with, or None.
+        seconds: wall clock of the playing.
+        worker: the process that played it, as ``host:pid``.
+    """
+
+    key: str
+    name: str
+    about: Mapping[str, Any] | None
+    row: Row | None
+    error: str | None
+    seconds: float
+    worker: str
 
 
 class CellRun:

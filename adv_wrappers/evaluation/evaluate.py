@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
-from adv_wrappers.errors import OutputError, SimulationError, ValueRangeError, VictimError
+from adv_wrappers.errors import OutputError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.cell_loop import CellLoop
+from adv_wrappers.evaluation.cell_run import PlayedCell
 from adv_wrappers.evaluation.cost import warn_of_long_attacks
 from adv_wrappers.evaluation.episodes import Distances, Episodes
-from adv_wrappers.evaluation.evaluator import Evaluator
-from adv_wrappers.evaluation.executor import Executor, Played, Processes, Tell
+from adv_wrappers.evaluation.evaluator import CellsInBlocks, Evaluator, EvaluatorCell
+from adv_wrappers.evaluation.executor import Processes
 from adv_wrappers.evaluation.measurements.measurements import BlockMeasurements
 from adv_wrappers.evaluation.measurements.target_distance import Measure
 from adv_wrappers.evaluation.player import Block, PlayerSetup
 from adv_wrappers.evaluation.rows.report import Report
 from adv_wrappers.evaluation.rows.row import Row
-from adv_wrappers.evaluation.rows.store import ROWS_FILE, PlayedCell, Store, unknown_key
+from adv_wrappers.evaluation.rows.store import ROWS_FILE, Store, unknown_key
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_action, worst_action
 from adv_wrappers.registry import By
 from adv_wrappers.utils.files import holding
@@ -233,60 +234,6 @@ def play_missing(
             error.report = evaluator.report(rows, minimum, failed) if 0 in rows else None
             raise
         return evaluator.report(rows, minimum, failed) if report is None else report
-
-
-@dataclass(frozen=True)
-class EvaluatorCell:
-    """One of the cells of an evaluator, by the key of its row and its index."""
-
-    key: str
-    index: int
-
-
-class CellsInBlocks:
-    """The executor of the cells of one evaluator: they are played together, in blocks of their episodes.
-
-    Args:
-        evaluator: the evaluator.
-        blocks: plays the blocks; None is this process.
-        progress: as for :meth:`.Evaluator.play`.
-    """
-
-    def __init__(
-        self,
-        evaluator: Evaluator,
-        blocks: Executor[Block, BlockMeasurements] | None,
-        progress: Callable[[int, int], None],
-    ) -> None:
-        self._evaluator = evaluator
-        self._blocks = blocks
-        self._progress = progress
-        self._cells = dict[int, EvaluatorCell]()
-        self._playing: Iterator[tuple[int, Row | SimulationError]] | None = None
-
-    def free(self) -> int:
-        """Any number, until they are played."""
-        return int(self._playing is None)
-
-    def submit(self, task: EvaluatorCell, tell: Tell | None = None) -> None:
-        """Hand over a cell."""
-        self._cells[task.index] = task
-
-    def collect(self, seconds: float | None) -> list[Played[EvaluatorCell, PlayedCell]]:
-        """The next cell that ends, whenever that is; an error but that of a diverging simulation is raised."""
-        if self._playing is None:
-            self._playing = self._evaluator.play([*self._cells], self._blocks, self._progress)
-        i, found = next(self._playing)
-        row, about, error = None, None, None
-        if isinstance(found, SimulationError):
-            error = f"{type(found).__name__}: {found}"
-        else:
-            row, about = found, self._evaluator.about
-        name, took = self._evaluator.stacks[i].name, 0.0 if row is None else row.seconds
-        return [Played(self._cells[i], PlayedCell(self._cells[i].key, name, about, row, error, took, ""))]
-
-    def close(self) -> None:
-        """Whoever made the evaluator closes it."""
 
 
 def kept_rows(evaluator: Evaluator, folder: Path | None) -> dict[int, Row]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from adv_wrappers.environments.dmc import feature_names
 from adv_wrappers.environments.environment import Environment, is_named, json_value
 from adv_wrappers.errors import SimulationError, ValueRangeError
-from adv_wrappers.evaluation.cell_run import CellRun
+from adv_wrappers.evaluation.cell_run import CellRun, PlayedCell
 from adv_wrappers.evaluation.episodes import Episodes
-from adv_wrappers.evaluation.executor import Executor, ThisProcess
+from adv_wrappers.evaluation.executor import Executor, Played, Tell, ThisProcess
 from adv_wrappers.evaluation.measurements.measurements import BlockMeasurements
 from adv_wrappers.evaluation.measurements.sampled_distances import sampled_distances
 from adv_wrappers.evaluation.measurements.target_distance import measure_text, measured_target
@@ -117,71 +117,29 @@ class Evaluator:
         about = {**self.about, "episodes": len(seeds), "episode_seeds": tuple(seeds)}
         return row_key(about, layers, self.draws[i], self.sampled) if known else None
 
+    def run(self, i: int) -> CellRun:
+        """A cell that is to be played."""
+        return CellRun(i, self.cells[i], self.draws[i], self.target, self.sampled, self._known)
+
     def plays(self, i: int) -> int:
         """The number of episodes of a cell, every draw counted."""
         return self.draws[i] * len(self.cells[i].seeds)
 
-    def play(
-        self,
-        which: Collection[int],
-        executor: Executor[Block, BlockMeasurements] | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Iterator[tuple[int, Row | SimulationError]]:
-        """Play some cells, block by block; each comes as soon as it ends.
-
-        Args:
-            which: their indices.
-            executor: plays their blocks; None is this process.
-            progress: called with the index of a cell and the number of its finished episodes, first with 0.
-
-        Yields:
-            The index of a cell with its row; or with the error of its simulation, where that diverges under its
-            threats, which ends no other cell.
+    def row(self, i: int) -> Row:
+        """Play a cell in this process.
 
         Raises:
-            SimulationError: for a simulation that diverges without a threat.
+            SimulationError: for a simulation that diverges.
             ValueRangeError: for observations, rewards or distances that are not finite.
-            WorkerError: where a process dies.
         """
-        told = dict.fromkeys(which, -1)
-        playing = executor or ThisProcess[Block, BlockMeasurements](self.player)
-        runs = {i: CellRun(i, self.cells[i], self.draws[i], self.target, self.sampled, self._known) for i in which}
-        waiting, under_way = [block for run in runs.values() for block in run.blocks], 0
-
-        def tell(i: int, before: int, finished: int) -> None:
-            if progress is not None and before + finished > told[i]:
-                told[i] = before + finished
-                progress(i, told[i])
-
-        while waiting or under_way:
-            # blocks go out as long as somebody is free
-            while waiting and playing.free() > 0:
-                block = waiting.pop(0)
-                tell(block.cell, 0, 0)
-                playing.submit(block, functools.partial(tell, block.cell, runs[block.cell].finished))
-                under_way += 1
-            # what became of those that ended
-            for played in playing.collect(None):
-                under_way -= 1
-                i, error = played.task.cell, played.error
-                run = runs[i]
-                attacked = bool(self.stacks[i].layers)
-                ended = run.add(
-                    played.task, error if attacked and isinstance(error, SimulationError) else played.value()
-                )
-                tell(i, 0, run.finished)
-                # a cell that ended has a row, an error, or another stage
-                if ended and (found := run.row or run.error) is not None:
-                    yield i, found
-                elif ended:
-                    waiting[:0] = run.blocks
-
-    def row(self, i: int) -> Row:
-        """The row of a cell, played in this process; raises as :meth:`play`, and where its simulation diverges."""
-        [(_, found)] = self.play([i])
-        if isinstance(found, SimulationError):
-            raise found
-        return found
+        cells = CellsInBlocks(self)
+        cells.submit(EvaluatorCell("", i))
+        while not (found := cells.collect(None)):
+            pass
+        played = found[0].value()
+        if played.row is None:
+            raise SimulationError((played.error or "").partition(": ")[2])
+        return played.row
 
     def steps_of(self, lengths: Sequence[int]) -> int:
         """The number of steps, of all rows at once, of a run whose episodes have these lengths."""
@@ -237,3 +195,87 @@ class Evaluator:
         """Close the environments, unless the player was handed over."""
         if self._own:
             self.player.close()
+
+
+@dataclass(frozen=True)
+class EvaluatorCell:
+    """One of the cells of an evaluator, by the key of its row and its index."""
+
+    key: str
+    index: int
+
+
+class CellsInBlocks:
+    """The executor of the cells of an evaluator: each is cut into blocks, which go to whoever is free.
+
+    Errors are raised, but for a simulation that diverges under its threats, which ends no other cell.
+
+    Args:
+        evaluator: the evaluator.
+        blocks: plays blocks; None is this process.
+        progress: called with the index of a cell and the number of its finished episodes, first with 0.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        blocks: Executor[Block, BlockMeasurements] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._evaluator = evaluator
+        self._blocks = blocks or ThisProcess[Block, BlockMeasurements](evaluator.player)
+        self._progress = progress
+        self._told = dict[int, int]()
+        self._cells = dict[int, EvaluatorCell]()
+        self._runs = dict[int, CellRun]()
+        self._waiting = list[Block]()
+
+    def free(self) -> int:
+        """How many more cells may be handed over now: none while blocks wait."""
+        return 0 if self._waiting else self._blocks.free()
+
+    def submit(self, task: EvaluatorCell, tell: Tell | None = None) -> None:
+        """Hand over a cell, whose blocks go out as far as somebody is free."""
+        self._cells[task.index] = task
+        run = self._runs[task.index] = self._evaluator.run(task.index)
+        self._waiting += run.blocks
+        self._hand_out()
+
+    def collect(self, seconds: float | None) -> list[Played[EvaluatorCell, PlayedCell]]:
+        """The cells that ended with the blocks that end next, perhaps none; waits for these."""
+        ended = list[Played[EvaluatorCell, PlayedCell]]()
+        for played in self._blocks.collect(None):
+            i, error = played.task.cell, played.error
+            run, attacked = self._runs[i], bool(self._evaluator.stacks[i].layers)
+            outcome = error if attacked and isinstance(error, SimulationError) else played.value()
+            over = run.add(played.task, outcome)
+            self._tell(i, 0, run.finished)
+            # a cell that ended has a row, an error, or another stage
+            if over and run.row is None and run.error is None:
+                self._waiting[:0] = run.blocks
+            elif over:
+                ended.append(Played(self._cells[i], self._played(i, self._runs.pop(i))))
+        self._hand_out()
+        return ended
+
+    def _hand_out(self) -> None:
+        while self._waiting and self._blocks.free() > 0:
+            block = self._waiting.pop(0)
+            before = self._runs[block.cell].finished
+            self._tell(block.cell, 0, 0)
+            self._blocks.submit(block, functools.partial(self._tell, block.cell, before))
+
+    def _tell(self, i: int, before: int, more: int) -> None:
+        finished = before + more
+        if self._progress is not None and finished > self._told.get(i, -1):
+            self._told[i] = finished
+            self._progress(i, finished)
+
+    def _played(self, i: int, run: CellRun) -> PlayedCell:
+        key, name = self._cells[i].key, self._evaluator.stacks[i].name
+        if run.row is None:
+            return PlayedCell(key, name, None, None, f"{type(run.error).__name__}: {run.error}", 0.0, "")
+        return PlayedCell(key, name, self._evaluator.about, run.row, None, run.row.seconds, "")
+
+    def close(self) -> None:
+        """Whoever made the evaluator closes it."""

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adv_wrappers.errors import StoreError
+from adv_wrappers.evaluation.cell_run import PlayedCell
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Executor, Processes, Tell, ThisProcess
 from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.rows.row_key import row_key
-from adv_wrappers.evaluation.rows.store import PlayedCell, process_name
+from adv_wrappers.evaluation.rows.store import process_name
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack, json_form
 from adv_wrappers.studies.plan_cells import PlanCell, load_of_plan
 from adv_wrappers.studies.suite.entry import AttackSetting

@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Any
 
 from adv_wrappers.errors import AdvWrappersError, WorkerError
+from adv_wrappers.evaluation.cell_run import PlayedCell
 from adv_wrappers.evaluation.executor import MOST_TRIES, Played, Tell
-from adv_wrappers.evaluation.rows.store import PlayedCell
 from adv_wrappers.studies.cell_player import CellPlayerSetup
 from adv_wrappers.studies.plan_cells import PlanCell
 from adv_wrappers.utils.processes import pickled

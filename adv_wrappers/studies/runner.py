@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from adv_wrappers.environments.environment import environment_text
 from adv_wrappers.evaluation.cell_loop import CellLoop
-from adv_wrappers.evaluation.rows.store import PlayedCell, Store
+from adv_wrappers.evaluation.cell_run import PlayedCell
+from adv_wrappers.evaluation.rows.store import Store
 from adv_wrappers.studies.cell_player import CellExecutor, opened_executor
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.studies.plan_cells import Expansion, PlanCell, check_victims, expand

@@ -17,8 +17,9 @@ import adv_wrappers as adv
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import AdvWrappersError, SimulationError
 from adv_wrappers.evaluation import rollout
+from adv_wrappers.evaluation.cell_loop import CellLoop
 from adv_wrappers.evaluation.episodes import Episodes
-from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.evaluation.evaluator import CellsInBlocks, Evaluator, EvaluatorCell
 from adv_wrappers.evaluation.executor import ThisProcess
 from adv_wrappers.evaluation.first_steps import TOGETHER
 from adv_wrappers.evaluation.rows.report import Report
@@ -373,12 +374,12 @@ class Later(Unstable):
 def test_an_error_is_that_of_the_first_episodes_whichever_end_first(victim: Victim) -> None:
     stacks = [CLEAN_RUN, as_threat_stack("fixed-dynamics:at=mass,values=3", victim)]
     evaluator = Evaluator(victim, Environment(Later), stacks, Episodes(6, num_envs=1))
-    found: list[dict[int, str]] = []
+    cells, found = [EvaluatorCell(str(i), i) for i in range(2)], list[str | None]()
     with closing(evaluator):
         for make in (ThisProcess, LastFirst):
-            executor = make(evaluator.player)
-            found.append({i: str(outcome) for i, outcome in evaluator.play([0, 1], executor) if i})
-    assert len(found[0]) == 1 and found[0] == found[1]
+            loop = CellLoop(cells, cells, CellsInBlocks(evaluator, make(evaluator.player)))
+            loop.play(lambda played: found.append(None if played is None else played.error))
+    assert found.count(None) == 2 and len({*found}) == 2
 
 
 def test_rows_in_a_folder_have_the_order_of_the_threats(victim: Victim, tmp_path: Path) -> None:

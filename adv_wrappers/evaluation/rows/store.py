@@ -18,13 +18,14 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError
+from adv_wrappers.evaluation.cell_run import PlayedCell
 from adv_wrappers.evaluation.evaluator import PERTURBED
 from adv_wrappers.evaluation.rows.checked_row import CheckedRow
 from adv_wrappers.evaluation.rows.report import Report
@@ -52,29 +53,6 @@ _PLACED = "JOIN places ON places.key = cells.key"  # the order of rows
 _HEARTBEAT = 5.0  # seconds between two signs of life of a run
 _STALE = 20.0  # seconds without one, after which the claims of a run are free
 _BUSY = 60.0  # seconds to wait for another writer
-
-
-@dataclass(frozen=True)
-class PlayedCell:
-    """What became of a cell.
-
-    Attributes:
-        key: its key.
-        name: its text.
-        about: what a report says of all its rows; None where there is an error.
-        row: its row, or None.
-        error: kind and text of the error that it ended with, or None.
-        seconds: wall clock of the playing.
-        worker: the process that played it, as ``host:pid``.
-    """
-
-    key: str
-    name: str
-    about: Mapping[str, Any] | None
-    row: Row | None
-    error: str | None
-    seconds: float
-    worker: str
 
 
 _stores = itertools.count()  # of this process
@@ -213,7 +191,7 @@ class Store:
 
         Of a store that is not shared all are.
         """
-        if not self._shared:
+        if not (self._shared or self._read_only):
             return [*keys]
         now = time.time()
         claim = (

@@ -20,7 +20,7 @@ import numpy as np
 
 from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets.budget import Budget, Valid
-from adv_wrappers.core.threat import ThreatModel, needed_budget
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import AnyEnvironment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.errors import OutputError, ValueRangeError
 from adv_wrappers.evaluation.evaluate import play_missing

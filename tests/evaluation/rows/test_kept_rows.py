@@ -233,7 +233,7 @@ def test_a_row_that_cannot_be_stored_comes_with_the_error(
     def full(self: Store, played: Any, replace: bool = False) -> None:
         tried.append(len(played))
         if len(tried) > rows:  # no row fits but an empty one
-            played = [dataclasses.replace(one, name=" " * 100_000) for one in played]
+            played = [dataclasses.replace(one, about={"padding": " " * 100_000}) for one in played]
             [pages] = self._connection.execute("PRAGMA page_count").fetchone()
             self._connection.execute(f"PRAGMA max_page_count = {pages}")
         add(self, played, replace)

@@ -11,7 +11,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.errors import OutputError, StoreError
 from adv_wrappers.evaluation import evaluator
-from adv_wrappers.evaluation.rows.store import PlayedCell
+from adv_wrappers.evaluation.cell_run import PlayedCell
 from adv_wrappers.studies import Plan, Store, run
 from tests.episodes import short_episodes_of
 from tests.evaluation.agents import short
