@@ -123,7 +123,7 @@ __all__ = [
 
 _ELSEWHERE = {  # where the other names that the documentation shows are imported from
     "adv_wrappers.adversaries": ("Actor", "Director"),
-    "adv_wrappers.atari": ("RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"),
+    "adv_wrappers.atari": ("RawFrames", "ShrinkFrames", "atari", "atari_vec"),
     "adv_wrappers.victims.saved_networks": ("Critic", "load_dynamics"),
     "adv_wrappers.studies": ("AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "suite_cost"),
     "adv_wrappers.certification.certificate": ("Certificate",),

@@ -54,7 +54,7 @@ PUBLIC = BUDGETS | TIMING | ATTACKS | ACTORS | THREATS | WRAPPERS | SCHEDULES | 
 # where the other names that the documentation shows are imported from, the only path of each
 ELSEWHERE = {
     "adv_wrappers.adversaries": {"Actor", "Director"},
-    "adv_wrappers.atari": {"RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"},
+    "adv_wrappers.atari": {"RawFrames", "ShrinkFrames", "atari", "atari_vec"},
     "adv_wrappers.victims.saved_networks": {"Critic", "load_dynamics"},
     "adv_wrappers.certification.certificate": {"Certificate"},
     "adv_wrappers.certification.ranges": {"certified_ranges"},

@@ -162,19 +162,16 @@ def atari(
     >>> env.observation_space.shape
     (4, 84, 84)
     """
-    # threats by their place
-    victim = None if victim is None else load_victim(victim)
-    inside: dict[str, Any] = {name: _threats_at(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
-    outside = _threats_at("stack", stack, victim)
+    raw, frame, stack = _by_place(raw, frame, stack, victim)
     kwargs = without_fixed("atari", id, kwargs, single_game_arguments())
     base = make_game(id, {"obs_type": "grayscale", **kwargs, "frameskip": 1})
     # the emulator's two screens as observations, only where they are attacked; else Gymnasium's own preprocessing
-    if inside["raw"]:
-        env: Any = ShrinkFrames(wrap(PressFire(RawFrames(base, noop_max=30, frame_skip=4)), *inside["raw"]))
+    if raw:
+        env: Any = ShrinkFrames(wrap(PressFire(RawFrames(base, noop_max=30, frame_skip=4)), *raw))
     else:
         env = PressFire(AtariPreprocessing(base, noop_max=30, frame_skip=4))
-    env = FrameStackObservation(wrap(env, *inside["frame"]), 4)
-    return wrap(env, *outside)  # type: ignore[no-any-return]
+    env = FrameStackObservation(wrap(env, *frame), 4)
+    return wrap(env, *stack)  # type: ignore[no-any-return]
 
 
 @checked
@@ -214,16 +211,14 @@ def atari_vec(
     >>> atari_vec("PongNoFrameskip-v4", 2, stack="rotation:degrees=3,newest=true").observation_space.shape
     (2, 4, 84, 84)
     """
-    victim = None if victim is None else load_victim(victim)
-    inside: dict[str, Any] = {name: _threats_at(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
-    outside = _threats_at("stack", stack, victim)
+    raw, frame, stack = _by_place(raw, frame, stack, victim)
     if not is_atari(id):
         raise not_a_game(spec_of(id).id)
     defaults = spec_of(id).kwargs
-    accepted = vector_game_arguments() | (single_game_arguments() if inside["raw"] else set())
+    accepted = vector_game_arguments() | (single_game_arguments() if raw else set())
     kwargs = without_fixed("atari_vec", id, kwargs, accepted)
     # rows that are atari() themselves, since ALE's vector does not show its screens
-    if inside["raw"]:
+    if raw:
         try:
             mode = AutoresetMode(kwargs.pop("autoreset_mode", AutoresetMode.NEXT_STEP))
         except ValueError as error:
@@ -233,8 +228,8 @@ def atari_vec(
             raise SpaceError(
                 f"{', '.join(vector_only)} of AtariVectorEnv cannot be given with raw=, whose rows are atari()"
             )
-        rows = SyncVectorEnv([lambda: atari(id, **inside, **kwargs)] * num_envs, autoreset_mode=mode)
-        return wrap(rows, *outside)  # type: ignore[no-any-return]
+        rows = SyncVectorEnv([lambda: atari(id, raw=raw, frame=frame, **kwargs)] * num_envs, autoreset_mode=mode)
+        return wrap(rows, *stack)  # type: ignore[no-any-return]
     # ALE's vector of the game, with what its id says
     name = str(defaults["game"]).title().replace("_", "")
     settings = {**{key: defaults[key] for key in _FROM_ID if key in defaults}, "reward_clipping": False, **kwargs}
@@ -242,11 +237,19 @@ def atari_vec(
         env: Any = gym.make_vec(f"ALE/{name}-v5", num_envs, "vector_entry_point", **settings)
     except Exception as error:  # whatever the environment's own constructor may raise
         raise SpaceError(f"cannot make {num_envs} rows of {id!r} with {settings}: {error}") from error
-    return wrap(env, *map(_newest, inside["frame"]), *outside)  # type: ignore[no-any-return]
+    return wrap(env, *map(_newest, frame), *stack)  # type: ignore[no-any-return]
 
 
 def _newest(threat: ThreatModel) -> ThreatModel:
     return replace(threat, within=Newest(threat.budget)) if threat.on == "observation" else threat
+
+
+def _by_place(
+    raw: Threats, frame: Threats, stack: Threats, victim: Victim | str | None
+) -> tuple[list[ThreatModel], ...]:
+    """The threats for each place, in the order of the places."""
+    victim = None if victim is None else load_victim(victim)
+    return tuple(_threats_at(*each, victim) for each in (("raw", raw), ("frame", frame), ("stack", stack)))
 
 
 def _threats_at(place: str, threats: Threats, victim: Victim | None) -> list[ThreatModel]:

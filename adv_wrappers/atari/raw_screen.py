@@ -12,7 +12,6 @@ the palette, for which the emulator's grey and its colours have nothing to do wi
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,14 +20,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import VectorEnv, VectorWrapper
-from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.atari.ale import Action, AtariGame, AtariWrapper, Frame, Options
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.checks import integer
-from adv_wrappers.wrappers.layer import AnyVectorEnv
 
 Shrink = Callable[[Array], Array]
 
@@ -134,13 +130,8 @@ def shrink(pictures: Frame, size: int) -> Frame:
 class ShrinkFrames(gym.ObservationWrapper[Frame, Action, Frame], RecordConstructorArgs):
     """What agents see of the screens of :class:`RawFrames`: grey, the maximum of the two, small.
 
-    Around a vector of ``RawFrames`` it does the same for all rows. Around ``AtariVectorEnv(grayscale=False,
-    img_height=210, img_width=160)`` every frame of the stack is made grey and small. That vector environment has taken
-    the maximum already, colour by colour, which is not the maximum of greys: where things move in front of a coloured
-    ground, a few pixels differ from its own grey frames.
-
     Args:
-        env: the environment to wrap, an ``Env`` or ``VectorEnv`` whose observations are screens.
+        env: the environment to wrap, whose observations are pairs of screens.
         size: height and width of the picture.
 
     Raises:
@@ -148,19 +139,19 @@ class ShrinkFrames(gym.ObservationWrapper[Frame, Action, Frame], RecordConstruct
         ValueRangeError: for a size below 1.
     """
 
-    __signature__ = inspect.Signature(
-        [inspect.Parameter("env", inspect.Parameter.POSITIONAL_OR_KEYWORD),
-         inspect.Parameter("size", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=84)]
-    )  # fmt: skip
-
-    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return VectorShrinkFrames(env, *args, **kwargs) if isinstance(env, VectorEnv) else super().__new__(cls)
+    takes_pairs = True  # no stack of frames, which Newest is for
 
     def __init__(self, env: AtariGame, size: int = 84) -> None:
-        _check(env.observation_space, size, 2)
+        integer("size", size, 1)
+        space = env.observation_space
+        shape = space.shape or ()
+        if space.dtype != np.uint8 or len(shape) != 4 or shape[::3] != (2, 3):
+            raise SpaceError(
+                f"ShrinkFrames takes screens in colour, uint8 (2, height, width, 3) of RawFrames, got {space}"
+            )
         RecordConstructorArgs.__init__(self, size=size)
         gym.ObservationWrapper.__init__(self, env)
-        self._size, self.takes_pairs = size, True
+        self._size = size
         self.observation_space = spaces.Box(0, 255, (size, size), np.uint8)
 
     def observation(self, observation: Frame) -> Frame:
@@ -169,67 +160,10 @@ class ShrinkFrames(gym.ObservationWrapper[Frame, Action, Frame], RecordConstruct
         return picture
 
 
-class VectorShrinkFrames(VectorWrapper):
-    """:class:`ShrinkFrames` for a :class:`gymnasium.vector.VectorEnv`."""
-
-    def __init__(self, env: AnyVectorEnv, size: int = 84) -> None:
-        self.takes_pairs = type(env.unwrapped).__name__ != "AtariVectorEnv"  # whose frames make a stack
-        space = env.single_observation_space
-        _check(space, size, 2 if self.takes_pairs else None)
-        VectorWrapper.__init__(self, env)
-        self._size = size
-        shape = (size, size) if self.takes_pairs else (space.shape[0], size, size)  # type: ignore[index]
-        self.single_observation_space = spaces.Box(0, 255, shape, np.uint8)
-        self.observation_space = batch_space(self.single_observation_space, env.num_envs)
-
-    def observation(self, observation: Frame) -> Frame:
-        """Screens of one row, uint8 ``[F, H, W, 3]``, to its observation: ``[size, size]`` or ``[F, size, size]``."""
-        picture: Frame = self._shrink(observation[None])[0]
-        return picture
-
-    def _shrink(self, screens: Frame) -> Frame:
-        pictures = grey(screens)
-        pictures = pictures.max(1) if self.takes_pairs else pictures
-        small = shrink(pictures.reshape(-1, *pictures.shape[-2:]), self._size)
-        return small.reshape(len(screens), *self.single_observation_space.shape)  # type: ignore[misc]
-
-    def reset(self, *, seed: Any = None, options: Options = None) -> tuple[Frame, Info]:
-        """Reset all rows, or those of ``options["reset_mask"]``."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        return self._shrink(obs), info
-
-    def step(self, actions: Array) -> tuple[Frame, Array, Array, Array, Info]:
-        """Step all rows; SAME_STEP's final observations are shrunk as well."""
-        obs, rewards, terminated, truncated, info = self.env.step(actions)
-        final = info.get("final_obs")
-        if isinstance(final, np.ndarray) and final.dtype == object:
-            rows = np.empty_like(final)
-            for i, row in enumerate(final):
-                rows[i] = None if row is None else self._shrink(row[None])[0]
-            info = {**info, "final_obs": rows}
-        elif final is not None:
-            info = {**info, "final_obs": self._shrink(final)}
-        return self._shrink(obs), rewards, terminated, truncated, info
-
-
 def shrinking_of(wrappers: Iterable[object], space: Space) -> tuple[Space, Shrink]:
-    """The space of one row of screens after the ``ShrinkFrames`` among some wrappers, and the function that shrinks.
+    """The space of screens after the ``ShrinkFrames`` among some wrappers, and the function that shrinks them.
 
     Without one ``space`` and observations stay as they are.
     """
-    for wrapper in wrappers:
-        if isinstance(wrapper, ShrinkFrames):
-            return wrapper.observation_space, wrapper.observation
-        if isinstance(wrapper, VectorShrinkFrames):
-            return wrapper.single_observation_space, wrapper.observation
-    return space, lambda observation: observation
-
-
-def _check(space: Space, size: int, frames: int | None) -> None:
-    integer("size", size, 1)
-    shape = space.shape or ()
-    if space.dtype != np.uint8 or len(shape) != 4 or shape[3] != 3 or shape[0] != (frames or shape[0]):
-        raise SpaceError(
-            f"ShrinkFrames takes screens in colour, uint8 (2, height, width, 3) of RawFrames or those of "
-            f"AtariVectorEnv(grayscale=False, img_height=210, img_width=160), got {space}"
-        )
+    found = next((wrapper for wrapper in wrappers if isinstance(wrapper, ShrinkFrames)), None)
+    return (space, lambda observation: observation) if found is None else (found.observation_space, found.observation)

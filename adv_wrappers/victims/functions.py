@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch.distributions import Categorical, Distribution
 from torch.nn.functional import one_hot
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.trees import clone, leaves, map_leaves
+from adv_wrappers.utils.trees import leaves, map_leaves
 from adv_wrappers.victims.victim import choice_sizes
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -166,32 +165,14 @@ class MainPart:
 
     def __call__(self, obs: object, *state: object) -> Any:
         answer, rows = self.function(obs, *state), len(next(leaves(obs)))
-        return (self._read(answer[0], rows), answer[1]) if state else self._read(answer, rows)
+        return (self.read(answer[0], rows), answer[1]) if state else self.read(answer, rows)
 
-    def _read(self, answer: Any, rows: int) -> Any:
+    def read(self, answer: Any, rows: int) -> Any:
+        """What a victim reads of an answer, with an axis of rows."""
         part = main_part(answer, self.sizes, self.pair)
         if getattr(part, "ndim", 0) == 1 and len(part) % rows == 0:  # one number a row, or a row that was squeezed
             return part.reshape(rows, -1)
         return part
-
-    def reads(self, given: Callable[[int, int], Any], start: Callable[[int], Any] | None) -> bool:
-        """Whether the function answers with more than a victim reads, or with a row that has no batch.
-
-        Args:
-            given: a seed and a number of rows to as many random observations.
-            start: rows to a hidden state, or None.
-        """
-        for rows, arrays in itertools.product((2, 1), (False, True)):
-            inputs = (given(0, rows),) if start is None else (given(0, rows), start(rows))
-            try:
-                with torch.no_grad():
-                    answer = self.function(*(to_arrays(inputs) if arrays else clone(inputs)))
-            except Exception:  # what is wrong with it is said later
-                continue
-            part = answer[0] if start is not None and isinstance(answer, tuple) else answer
-            if self._read(part, rows) is not part:
-                return True
-        return False
 
 
 # ----------------------------------------------------------------------------------------------------------------------

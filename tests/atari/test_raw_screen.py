@@ -6,12 +6,10 @@ import ale_py
 import gymnasium as gym
 import numpy as np
 import pytest
-from ale_py.vector_env import AtariVectorEnv
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing
 
 import adv_wrappers as adv
-from adv_wrappers.atari.raw_screen import grey, shrink
+from adv_wrappers.atari.raw_screen import grey
 from tests.every_case import every_case
 from tests.rigs import same_bytes
 
@@ -109,46 +107,6 @@ def test_observations():
     np.testing.assert_array_equal(first, kept)
     assert (second != first).any() and (second[0] != second[1]).any()
     np.testing.assert_array_equal(second[1], raw.unwrapped.ale.getScreenRGB())
-
-
-def frames_in_colour(n, **kwargs):
-    return AtariVectorEnv("pong", n, grayscale=False, img_height=210, img_width=160, num_threads=1, **kwargs)
-
-
-@pytest.mark.parametrize(
-    "mode", [pytest.param(mode, marks=[pytest.mark.slow] * (mode.name != "SAME_STEP")) for mode in AutoresetMode]
-)
-def test_around_a_vector_of_raw_frames(mode):
-    def make():
-        return adv.atari.RawFrames(game("Riverraid", max_num_frames_per_episode=24), noop_max=3)
-
-    inside = SyncVectorEnv([lambda: adv.atari.ShrinkFrames(make())] * 2, autoreset_mode=mode)
-    outside = adv.atari.ShrinkFrames(SyncVectorEnv([make] * 2, autoreset_mode=mode))
-    assert outside.observation_space == inside.observation_space
-    same_bytes(outside.reset(seed=4)[0], inside.reset(seed=4)[0], "reset")
-    ended = False
-    for t in range(9):
-        (one, *rest, info), (other, *others, more) = inside.step(np.array([2, 3])), outside.step(np.array([2, 3]))
-        same_bytes(one, other, f"step {t}")
-        assert all((a == b).all() for a, b in zip(rest, others, strict=True))
-        ended |= rest[2].any()
-        for row in np.flatnonzero(info.get("_final_obs", np.zeros(2, bool))):
-            same_bytes(info["final_obs"][row], more["final_obs"][row], f"the end of row {row}")
-        if mode == AutoresetMode.DISABLED and rest[2].any():
-            options = {"reset_mask": rest[2]}
-            same_bytes(outside.reset(options=dict(options))[0], inside.reset(options=dict(options))[0], "again")
-    assert ended
-
-
-def test_final_observations_of_ales_vector_environment():
-    kwargs = {"autoreset_mode": AutoresetMode.SAME_STEP, "max_num_frames_per_episode": 40}
-    colour, shrunk = frames_in_colour(1, **kwargs), adv.atari.ShrinkFrames(frames_in_colour(1, **kwargs))
-    colour.reset(seed=1), shrunk.reset(seed=1)
-    for _ in range(20):
-        info, other = colour.step(np.zeros(1, int))[4], shrunk.step(np.zeros(1, int))[4]
-        if "final_obs" in info:
-            break
-    same_bytes(other["final_obs"], np.stack([shrink(grey(row), 84) for row in info["final_obs"]]), "the end")
 
 
 @every_case(

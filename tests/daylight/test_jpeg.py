@@ -111,19 +111,6 @@ def at_step(batch: int, episode: int, t: int) -> types.SimpleNamespace:
     return types.SimpleNamespace(episode_key=key, key=rng.fold(key, t), space=(torch.zeros(1), torch.ones(1)))
 
 
-def test_a_range_of_qualities_is_drawn_once_an_episode():
-    x = torch.from_numpy(pictures(16, 16, 1)[:1, ..., 0]).repeat(40, 1, 1)
-    layer = JPEG((20, 23), layout="HW")
-    y = layer(x, at_step(40, 0, 0))
-    levels = [jpeg(x[:1], quality)[0] for quality in range(20, 24)]
-    drawn = [[torch.equal(row, level) for level in levels].index(True) for row in y]
-    assert set(drawn) == {0, 1, 2, 3}
-    assert torch.equal(y, layer(x, at_step(40, 0, 1)))
-    assert not torch.equal(y, layer(x, at_step(40, 1, 0)))
-    each = JPEG((20, 23), layout="HW", per="step")
-    assert not torch.equal(each(x, at_step(40, 0, 0)), each(x, at_step(40, 0, 1)))
-
-
 def test_the_perturbation_passes_everything_on():
     x = torch.from_numpy(pictures(17, 18, 3))
     layer = JPEG(55, "4:4:4", "BGR")

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-import types
 
-import cv2
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.core import rng
 from adv_wrappers.core.budgets.budget import Valid
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.daylight import Perspective, perspective
 from adv_wrappers.daylight.perspective import PATTERNS, inverse_of, random_corners
-from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
+from adv_wrappers.daylight.warp import INTERPOLATIONS
 from adv_wrappers.errors import ValueRangeError
-from tests.daylight.helpers import at_step, force_torch, pictures
+from tests.daylight.helpers import at_step, pictures
 from tests.every_case import every_case
 
 
@@ -50,26 +47,6 @@ def test_values_of_the_corners_land_there_too(interpolation):
         y = perspective(x, corners=corners, interpolation=interpolation)
         for (column, row), (right, down) in zip(ends(40, 30).astype(int), corners, strict=True):
             assert torch.equal(y[:, row + down, column + right], x[:, row, column])
-
-
-def test_the_matrix_is_opencvs():
-    size = (84, 100)
-    for corners in moves(30, size):
-        target = (ends(*size) + np.array(corners)).astype("f4")
-        expected = np.linalg.inv(cv2.getPerspectiveTransform(ends(*size).astype("f4"), target))
-        ours = np.reshape(inverse_of(corners, *size), (3, 3))
-        np.testing.assert_allclose(ours / ours[2, 2], expected / expected[2, 2], rtol=1e-7, atol=1e-9)
-
-
-@pytest.mark.parametrize(("border", "interpolation"), [*zip(BORDERS, 2 * INTERPOLATIONS, strict=True)])
-def test_the_backends_agree(monkeypatch, border, interpolation):
-    how = {"border": border, "interpolation": interpolation, "layout": "HWF"}
-    given = [(pictures(2, *size, 4), corners) for size in ((9, 14), (33, 20), (84, 84)) for corners in moves(6, size)]
-    expected = [perspective(x, corners=corners, **how) for x, corners in given]
-    assert not any(torch.equal(x, y) for (x, _), y in zip(given, expected, strict=True))
-    force_torch(monkeypatch)
-    for (x, corners), y in zip(given, expected, strict=True):
-        assert torch.equal(perspective(x, corners=corners, **how), y), (x.shape, corners)
 
 
 @pytest.mark.usefixtures("backend")
@@ -159,18 +136,6 @@ def test_random_corners_have_the_norm_exactly():
     assert abs(np.exp(1j * angles).mean()) < 0.1 and abs(np.exp(2j * angles).mean()) < 0.1  # no direction preferred
     lengths = np.array([[math.hypot(*move) for move in corners] for corners in drawn[::2]])
     assert (lengths.argmax(1) == np.arange(4)[:, None]).mean(1).min() > 0.15  # nor a corner
-
-
-def test_a_random_pattern_is_drawn_once_an_episode_or_a_step():
-    x = pictures(1, 30, 40).repeat(6, 1, 1)
-    layer = Perspective(3.0, "random", layout="HW")
-    y = layer(x, at_step(6, 0, 0))
-    assert len({row.numpy().tobytes() for row in y}) == 6
-    assert torch.equal(y, layer(x, at_step(6, 0, 1)))
-    assert not torch.equal(y, layer(x, at_step(6, 1, 0)))
-    assert torch.equal(y[2:4], layer(x[:2], types.SimpleNamespace(episode_key=rng.fold(torch.arange(2, 4), 0))))
-    each = Perspective(3.0, "random", layout="HW", per="step")
-    assert not torch.equal(each(x, at_step(6, 0, 0)), each(x, at_step(6, 0, 1)))
 
 
 def test_random_patterns_of_random_norms():

@@ -13,7 +13,7 @@ from adv_wrappers.daylight import Rotation, rotate
 from adv_wrappers.daylight.rotation import rotation_matrix
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
 from adv_wrappers.errors import ValueRangeError
-from tests.daylight.helpers import force_torch, pictures
+from tests.daylight.helpers import pictures
 from tests.every_case import every_case
 
 
@@ -37,21 +37,6 @@ def test_quarter_turns_of_square_pictures(border, interpolation):
 def test_half_turns_of_any_picture(size):
     x = pictures(1, *size, 3)
     assert torch.equal(rotate(x, 180), x.flip(1, 2))
-
-
-@pytest.mark.parametrize(("border", "interpolation"), [*zip(BORDERS, 2 * INTERPOLATIONS, strict=True)])
-def test_the_backends_agree(monkeypatch, border, interpolation):
-    rng = np.random.default_rng(2)
-    how = {"border": border, "interpolation": interpolation, "layout": "HWF"}
-    given = []
-    for size in ((9, 4), (33, 20), (84, 84)):
-        for degrees in rng.normal(0, 90, 6):
-            center = (*(float(c) for c in rng.normal(0, 1, 2) * size),) if rng.random() < 0.5 else None
-            given.append((pictures(2, *size, 4), float(degrees), center))
-    expected = [rotate(x, degrees, center=center, **how) for x, degrees, center in given]
-    force_torch(monkeypatch)
-    for (x, degrees, center), y in zip(given, expected, strict=True):
-        assert torch.equal(rotate(x, degrees, center=center, **how), y), (x.shape, degrees, center)
 
 
 def test_the_matrix_is_opencvs():

@@ -75,8 +75,6 @@ def test_newest_where_there_is_no_stack_yet():
         adv.wrap(FrameStackObservation(frames, 4), "action-flip")
     with pytest.raises(OrderError, match="inside ShrinkFrames there is none yet"):
         check_order(adv.atari.ShrinkFrames(adv.wrap(raw(), newest)))
-    with pytest.raises(OrderError, match="inside VectorShrinkFrames there is none yet"):
-        check_order(adv.atari.ShrinkFrames(adv.wrap(SyncVectorEnv([raw]), newest)))
     stack = FrameStackObservation(AtariPreprocessing(pong()), 4)
     check_order(FrameStackObservation(adv.wrap(stack, newest), 2))  # a stack of stacks
     colours = gym.make_vec("ALE/Pong-v5", 1, "vector_entry_point", grayscale=False, img_height=210, img_width=160)

@@ -32,7 +32,7 @@ from adv_wrappers.utils.reading import read_json
 from adv_wrappers.utils.scalar_log import optional_log
 from adv_wrappers.utils.validation import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.victims import from_sb3
-from adv_wrappers.victims.modules.hidden_state import unchanged_randomness
+from adv_wrappers.victims.modules.asking import unchanged_randomness
 from adv_wrappers.victims.victim import Select
 from adv_wrappers.wrappers.layer import LAYERS, Layer, counts, inner_layers, layers, wrappers_of
 from adv_wrappers.wrappers.sb3_layers import VecProbabilisticTiming

@@ -19,10 +19,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.trees import leaves, select
+from adv_wrappers.utils.trees import select
 from adv_wrappers.victims.functions import batched, to_arrays
+from adv_wrappers.victims.modules.asking import Rows, ask, joined_answers, nearly, seed_all, unseen
 from adv_wrappers.victims.modules.frozen_copy import TorchScriptNet
-from adv_wrappers.victims.modules.hidden_state import joined_answers, nearly, put_back, seed_all, unchanged_randomness
 from adv_wrappers.victims.victim import Victim
 
 METHODS = (
@@ -50,7 +50,7 @@ def own_methods(net: object) -> list[str]:
     return [name for name in METHODS if not hasattr(nn.Module, name) and callable(getattr(net, name, None))]
 
 
-def play_as_it_says(victim: Any, net: Callable[..., Any], rows: Callable[[int, int], Any]) -> None:
+def play_as_it_says(victim: Any, net: Callable[..., Any], rows: Rows) -> None:
     """Make a victim play what its module says, where it is known how.
 
     Args:
@@ -70,46 +70,40 @@ def play_as_it_says(victim: Any, net: Callable[..., Any], rows: Callable[[int, i
         return
     # both are asked for the same observations
     obs = rows(300, _ROWS)
-    with torch.no_grad(), unchanged_randomness(), put_back(net):
+    with unseen(net):
         params = victim.params(obs, victim.initial_state(_ROWS))
         played = [each for name in methods for each in _played(net, name, obs, victim)]
         _compare(victim, net, params, played)
-        if not played and hasattr(net, "action_scale") and not _uses_scale(net, obs):
-            warnings.warn(
-                f"{_owner(net)} has action_scale, and its forward does not use it: if its agent squashes and scales "
-                f"actions, give what it plays, as in from_module(lambda x: torch.tanh({_mean_of(net, obs)}) * "
-                "net.action_scale + net.action_bias, ..., 'mean')",
-                UserWarning,
-                stacklevel=3,
-            )
+        unused = not played and hasattr(net, "action_scale") and not _uses_scale(net, obs)
+        mean = "net(x)[0]" if unused and isinstance(net(obs), (tuple, list)) else "net(x)"
+    if unused:
+        warnings.warn(
+            f"{_owner(net)} has action_scale, and its forward does not use it: if its agent squashes and scales "
+            f"actions, give what it plays, as in from_module(lambda x: torch.tanh({mean}) * net.action_scale + "
+            "net.action_bias, ..., 'mean')",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
-def draws(victim: Any, rows: Callable[[int, int], Any]) -> bool:
+def draws(victim: Any, rows: Rows) -> bool:
     """Whether a victim answers by chance; one that does not take so many rows is not asked."""
-    obs, answers = rows(500, _ROWS), []
-    try:
-        with torch.no_grad(), unchanged_randomness():
-            for seed in range(4):
-                seed_all(seed)
-                answers.append(victim.params(obs, victim.initial_state(_ROWS)))
-        return not all(nearly(answers[0], each) for each in answers)
-    except Exception:  # of the module's own, or a device from which nothing is read
-        return False
+    obs, state = rows(500, _ROWS), victim.initial_state(_ROWS)
+    first, *others = (ask(victim.params, obs, state, seed=seed) for seed in range(4))
+    return first is not None and not first.is_meta and not all(nearly(first, each) for each in others)
 
 
-def mixes_rows(victim: Any, rows: Callable[[int, int], Any]) -> bool:
+def mixes_rows(victim: Any, rows: Rows) -> bool:
     """Whether a victim answers otherwise for an observation among others; one that takes none so is not asked."""
-    obs = rows(501, 3)
-    try:
-        with torch.no_grad(), unchanged_randomness():
-            seed_all(0)
-            state = victim.initial_state(3)
-            together = victim.params(obs, state)
-            alone = [victim.params(select(obs, row), select(state, row)) for row in (np.array([i]) for i in range(3))]
-            apart = (together - torch.cat(alone)).abs().nan_to_num(nan=0.0).amax()
-            return bool(apart > 1e-2 * (1 + together.abs().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).amax()))
-    except Exception:  # of the module's own, or a device from which nothing is read
+    obs, state = rows(501, 3), victim.initial_state(3)
+    together, *alone = (
+        ask(victim.params, select(obs, of), select(state, of), seed=0)
+        for of in (None, *(np.array([i]) for i in range(3)))
+    )
+    if any(answer is None or answer.is_meta for answer in (together, *alone)):
         return False
+    apart = (together - torch.cat(alone)).abs().nan_to_num(nan=0.0).amax()
+    return bool(apart > 1e-2 * (1 + together.abs().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).amax()))
 
 
 def _compare(victim: Any, net: Any, params: Tensor, played: Sequence[Played]) -> None:
@@ -192,11 +186,6 @@ def _owner(net: Any) -> str:
     return str(getattr(net, "original_name", type(net).__name__))  # of a program its class
 
 
-def _mean_of(net: Any, obs: Any) -> str:
-    """The line that takes the mean of what a module returns."""
-    return "net(x)[0]" if isinstance(net(obs), (tuple, list)) else "net(x)"
-
-
 def _shown(action: Tensor) -> str:
     return str([float(f"{number:.4g}") for number in action.tolist()])
 
@@ -276,9 +265,7 @@ def _callable(method: Callable[..., Any], obs: Any) -> Callable[[int], Any] | No
 
             def call(seed: int, run: Callable[[Any], Any] = run, given: Any = given) -> Any:
                 seed_all(seed)
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # such as NumPy's when it gets tensors
-                    return run(given)
+                return run(given)
 
             try:
                 call(0)
@@ -310,15 +297,10 @@ def _parts(answer: object, victim: Victim) -> Iterator[tuple[int | None, Tensor]
 
 def _uses_scale(net: Any, obs: Any) -> bool:
     """Whether what ``forward`` returns depends on ``action_scale``."""
+    before, scale = ask(net, obs), net.action_scale
+    net.action_scale = scale * 2
     try:
-        # another scale has to give another answer
-        before, scale = net(obs), net.action_scale
-        net.action_scale = scale * 2
-        try:
-            after = net(obs)
-        finally:
-            net.action_scale = scale
-    except Exception:
-        return True
-    pairs = zip(leaves(before), leaves(after), strict=False)
-    return any(isinstance(a, Tensor) and not torch.equal(a, b) for a, b in pairs)
+        after = ask(net, obs)
+    finally:
+        net.action_scale = scale
+    return before is None or not nearly(before, after)

@@ -20,15 +20,8 @@ from adv_wrappers.utils.trees import clone
 from adv_wrappers.victims.distributions import as_distribution, params_of, unscale
 from adv_wrappers.victims.functions import ArrayFunction, ArrayStart, ChosenActions, MainPart, SingleObservation
 from adv_wrappers.victims.modules.action_check import draws, flags_of, mixes_rows, play_as_it_says
+from adv_wrappers.victims.modules.asking import Rows, ask, rows_of
 from adv_wrappers.victims.modules.frozen_copy import check_weights, frozen_copy, unwrapped
-from adv_wrappers.victims.modules.hidden_state import (
-    HiddenState,
-    answers,
-    put_back,
-    take_out_state,
-    takes_one,
-    unchanged_randomness,
-)
 from adv_wrappers.victims.modules.probe import (
     Form,
     ModuleOutput,
@@ -41,8 +34,16 @@ from adv_wrappers.victims.modules.probe import (
     check_forward,
     other_parts,
     random_rows,
+    reads_a_part,
 )
-from adv_wrappers.victims.modules.returned_state import RowsFirst, begins_anew, returned_start, rows_first
+from adv_wrappers.victims.modules.state import (
+    HiddenState,
+    RowsFirst,
+    begins_anew,
+    returned_start,
+    rows_first,
+    take_out_state,
+)
 from adv_wrappers.victims.victim import (
     BatchedObservation,
     OutputKind,
@@ -137,10 +138,10 @@ def from_module(
         if live or not isinstance(net, nn.Module):
             return net
         copied = frozen_copy(net, device, computes)
-        if net is module and copied is not None and initial_state is None and not answers(copied, rows):
+        if net is module and copied is not None and initial_state is None and not takes_batches(copied, rows):
             # a module that casts what it computes itself
             own = frozen_copy(net, device, None)
-            copied = own if own is not None and answers(own, rows) else copied
+            copied = own if own is not None and takes_batches(own, rows) else copied
         followed_nets.extend([net] if copied is None else ())
         return net if copied is None else copied
 
@@ -150,8 +151,9 @@ def from_module(
 
     # a function of observations and a hidden state, on tensors
     own, said = module, kind
-    if initial_state is None and takes_one(module, rows):
-        module = SingleObservation(module)
+    if initial_state is None and not takes_batches(module, rows, (7, 1)):
+        one = SingleObservation(module)
+        module = one if takes_batches(one, rows, (1,)) else module
     returns = module
     # a chosen action is read as logits, one of continuous actions as the mean
     if kind == "action":
@@ -170,8 +172,7 @@ def from_module(
     # of an answer in several parts, the one that the kind speaks of
     parts = MainPart(module, choice_sizes(action_space), kind == "gaussian")
     given = (rows(0, 2),) if initial_state is None else (rows(0, 2), initial_state(2))
-    with unchanged_randomness(), put_back(module):
-        module = parts if parts.reads(rows, initial_state) else module
+    module = parts if reads_a_part(parts, rows, initial_state) else module
     # whether it takes tensors, with gradients or without, or arrays
     check_bytes(module, observation_space, rows, initial_state)
     probe = Probe(module, rows, initial_state)
@@ -216,24 +217,16 @@ def from_module(
         if isinstance(action_space, spaces.MultiBinary) and 2 * output.width == victim.width:
             needs += ", of 0 and of 1 for every bit: lambda x: torch.distributions.Bernoulli(logits=net(x)) has them"
         raise VictimError(f"the module returns {output.width} numbers a row; {needs}")
-    # what was found out, as the victim's own attributes
-    victim.net = module
-    victim.value_net = value
-    victim.critic = critic
-    victim.robust_sarsa = robust_sarsa
-    victim.start = initial_state
-    victim.recurrent = initial_state is not None
-    victim.live = live
+    # what was found out is the victim's own
     victim.clip = clip
     victim.carried = kept and initial_state is not None
     victim.differentiable = accepts == "gradients"
     victim.first = output.form == "first"
     victim.writes = output.writes
-    victim.unstable = unstable
+    found = VictimNetworks(module, final, value, critic, robust_sarsa, start=initial_state)
     if probable:
-        victim.read_probabilities(said, total)
-    if isinstance(victim.net, nn.Module) and initial_state is None and isinstance(observation_space, spaces.Box):
-        victim.find_graph(victim.net, output.form)
+        found.net = victim.read_probabilities(module, said, total, live)
+    victim.own(found, live, unstable, output.form)
     victim.chooses = said == "action" and final == "logits"
     # three mistakes that would spoil figures without an error: answers by chance, answers that depend on the other rows
     # of the batch, and a recurrent layer that begins anew at every step
@@ -303,6 +296,13 @@ def _final_kind(kind: Any, output: ModuleOutput, probable: bool, space: spaces.S
     return final
 
 
+def takes_batches(net: Net, rows: Rows, counts: tuple[int, ...] = (2, 1)) -> bool:
+    """Whether a module or function answers for so many observations at once, as tensors or arrays, with a row each."""
+    forms = (False,) if isinstance(net, nn.Module) and counts == (2, 1) else (False, True)
+    asked = ((count, arrays) for count in counts for arrays in forms)
+    return any(rows_of(ask(net, rows(0, count), arrays=arrays)) == count for count, arrays in asked)
+
+
 _UNSTABLE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
 
 
@@ -342,17 +342,20 @@ class VictimNetworks:
         kind: of its output.
         value, critic, robust_sarsa: as :func:`from_module` takes them.
         squash: what brings an action into the box, see :class:`ModuleVictim`; None for what its class says.
+        start: rows to the hidden state that an episode begins with; None takes the network's own method.
     """
 
-    net: nn.Module
+    net: Any
     kind: OutputKind
-    value: nn.Module | None = None
-    critic: nn.Module | None = None
-    robust_sarsa: nn.Module | None = None
+    value: Any = None
+    critic: Any = None
+    robust_sarsa: Any = None
     squash: str | None = None
+    start: Callable[[int], RecurrentState] | None = None
 
     def __iter__(self) -> Iterator[nn.Module]:
-        return (net for net in (self.net, self.value, self.critic, self.robust_sarsa) if net is not None)
+        nets = (_inner(net) for net in (self.net, self.value, self.critic, self.robust_sarsa))
+        return (net for net in nets if isinstance(net, nn.Module))
 
 
 class ModuleVictim(Victim):
@@ -381,24 +384,34 @@ class ModuleVictim(Victim):
         Raises:
             VictimError: for ``live`` networks in training mode with dropout or batch normalisation.
         """
-        if live:
-            self.unstable = unstable_of(nets)
-            check_live(self.unstable)
-        else:
+        unstable = unstable_of(nets) if live else ()
+        check_live(unstable)
+        if not live:
             for net in nets:
                 net.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)
                 net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # as cards are read
-        self.net = nets.net
-        self.value_net = nets.value
-        self.critic = nets.critic
-        self.robust_sarsa = nets.robust_sarsa
-        # networks that keep a hidden state know how an episode begins; others are looked through for a graph of known
-        # layers
-        self.live, self.squash = live, self.squash if nets.squash is None else nets.squash
-        self.start = getattr(nets.net, "initial_state", None)
-        self.recurrent = self.start is not None
-        if not self.recurrent and isinstance(self.observation_space, spaces.Box):
-            self.find_graph(nets.net)
+        nets.start = getattr(nets.net, "initial_state", None)  # which knows how an episode begins
+        self.own(nets, live, unstable)
+
+    def own(self, nets: VictimNetworks, live: bool, unstable: tuple[nn.Module, ...] = (), form: Form = "pair") -> None:
+        """Have these networks, as they are; those without a hidden state are looked through for known layers.
+
+        Args:
+            nets: the networks.
+            live: whether they are followed as they are trained.
+            unstable: layers of them that must not be in training mode.
+            form: of the output, see :class:`ModuleOutput`; ``"pair"`` stands for a tensor as well.
+        """
+        self.net, self.value_net = nets.net, nets.value
+        self.critic, self.robust_sarsa = nets.critic, nets.robust_sarsa
+        self.live, self.unstable = live, unstable
+        self.squash = self.squash if nets.squash is None else nets.squash
+        self.start, self.recurrent = nets.start, nets.start is not None
+        layered = isinstance(nets.net, nn.Module) and isinstance(self.observation_space, spaces.Box)
+        if layered and not self.recurrent and not self.probabilities:
+            self.layered, self.graph = True, graph_of(nets.net, frozen=not live)
+            if self.graph is None and not live and not self.writes and form != "distribution":
+                self.graph = traced_graph(nets.net, form, self.params, self.some_observations)
 
     @property
     def _plays(self) -> str:
@@ -464,21 +477,25 @@ class ModuleVictim(Victim):
             out = torch.clamp(action, low, high)
         return out.view(len(action), *box.shape)
 
+    def _nets(self) -> list[object]:
+        nets = (self.net, self.value_net, self.critic, self.robust_sarsa)
+        return [_inner(net) for net in nets if net is not None]
+
     def modules(self) -> list[nn.Module]:
-        nets = (_inner(net) for net in (self.net, self.value_net, self.critic, self.robust_sarsa))
-        return [net for net in nets if isinstance(net, nn.Module)]
+        return [net for net in self._nets() if isinstance(net, nn.Module)]
 
     @property
     def is_known(self) -> bool:
-        nets = [_inner(net) for net in (self.net, self.value_net, self.critic, self.robust_sarsa) if net is not None]
-        return all(isinstance(net, nn.Module) for net in nets)
+        return len(self.modules()) == len(self._nets())
 
-    def read_probabilities(self, said: str | None, total: float = 1.0) -> None:
-        """Take logarithms of what the network returns, which are probabilities.
+    def read_probabilities(self, net: Net, said: str | None, total: float, live: bool) -> Net:
+        """The network whose outputs are read as logits, of one that returns probabilities.
 
         Args:
+            net: the network.
             said: the kind that the user gave.
-            total: what they add up to.
+            total: what its outputs add up to.
+            live: whether it is followed.
 
         Warns:
             UserWarning: where the user said another kind.
@@ -494,25 +511,11 @@ class ModuleVictim(Victim):
             )
         # probabilities that were called Q-values are left as the user has them
         if said == "q":
-            return
-        net = self.net
-        if isinstance(net, nn.Sequential) and len(net) > 1 and isinstance(net[-1], nn.Softmax) and not self.live:
-            self.net = net[:-1]  # the logits themselves, whose layers are known
-        else:
-            self.probabilities = True
-
-    def find_graph(self, net: nn.Module, form: Form = "pair") -> None:
-        """Look for the layers of a network, whose gradient is then written out.
-
-        Args:
-            net: the victim's network, which takes observations alone.
-            form: of its output, see :class:`ModuleOutput`; ``"pair"`` stands for a tensor as well.
-        """
-        if self.probabilities:
-            return
-        self.layered, self.graph = True, graph_of(net, frozen=not self.live)
-        if self.graph is None and not self.live and not self.writes and form != "distribution":
-            self.graph = traced_graph(net, form, self.params, self.some_observations)
+            return net
+        if isinstance(net, nn.Sequential) and len(net) > 1 and isinstance(net[-1], nn.Softmax) and not live:
+            return net[:-1]  # the logits themselves, whose layers are known
+        self.probabilities = True
+        return net
 
     def some_observations(self, rows: int) -> Tensor:
         """Random observations ``[rows, *S]``, each nearer to zero than the one before, to where nothing saturates."""

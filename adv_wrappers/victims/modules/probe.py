@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 import warnings
 from collections.abc import Callable
@@ -19,14 +20,13 @@ from adv_wrappers.core.spaces import CHOICES, children, is_text_space, size_diff
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.trees import clone, leaves, map_leaves, tensors
 from adv_wrappers.victims.distributions import DistributionFamily, as_distribution, params_of
-from adv_wrappers.victims.functions import answers_arrays, is_array, to_arrays
+from adv_wrappers.victims.functions import MainPart, answers_arrays, is_array, to_arrays
 from adv_wrappers.victims.modules.action_check import own_methods
-from adv_wrappers.victims.modules.hidden_state import nearly, numbers, seed_all, unchanged_randomness
+from adv_wrappers.victims.modules.asking import Rows, ask, nearly, numbers, unchanged_randomness
 from adv_wrappers.victims.victim import RecurrentState, choice_sizes
 
 Net = nn.Module | Callable[..., Any]  # a function may return anything; what it does is checked
 InitialState = Callable[[int], RecurrentState]  # rows to a hidden state with leaves [rows, ...]
-RandomRows = Callable[[int, int], Any]  # a seed and a number of rows to as many observations
 InputForm = Literal["gradients", "tensors", "arrays", "arrays of tensors"]
 
 
@@ -62,7 +62,7 @@ class Probe:
         start: rows to a hidden state, or None.
     """
 
-    def __init__(self, net: Net, rows: RandomRows, start: InitialState | None) -> None:
+    def __init__(self, net: Net, rows: Rows, start: InitialState | None) -> None:
         self.net = net
         self.rows = rows
         self.start = start
@@ -127,22 +127,14 @@ class Probe:
         if not any(isinstance(leaf, spaces.Box) and leaf.dtype == np.float64 for leaf in inside):
             return False
         wide = Probe(self.net, random_rows(space, device, torch.float64), self.start)
-        try:
-            with torch.no_grad(), unchanged_randomness():
-                if accepts.startswith("arrays"):
-                    self.net(*to_arrays(wide.given()))
-                    return True
-                for size in (1.0, 1e3, 1e6):  # what is subtracted may be large, and rounding shows near it alone
-                    obs, *state = wide.given(count=16)
-                    obs = map_leaves(partial(_times, size), obs)
-                    found = []
-                    for given in (obs, map_leaves(_narrow, obs)):
-                        seed_all(0)
-                        found.append(numbers(self.net(given, *state)))
-                    if not all(torch.equal(a.float(), b.float()) for a, b in zip(*found, strict=True)):
-                        return True
-        except Exception:  # such as of an inference session for float32
-            return False
+        if accepts.startswith("arrays"):
+            return ask(self.net, *wide.given(), arrays=True) is not None  # else an inference session for float32
+        for size in (1.0, 1e3, 1e6):  # what is subtracted may be large, and rounding shows near it alone
+            obs, *state = wide.given(count=16)
+            obs = map_leaves(partial(_times, size), obs)
+            found = [numbers(ask(self.net, given, *state, seed=0)) for given in (obs, map_leaves(_narrow, obs))]
+            if not all(torch.equal(a.float(), b.float()) for a, b in zip(*found, strict=False)):
+                return len(found[0]) == len(found[1])
         return False
 
     def output(self, kind: str | None = None) -> ModuleOutput:
@@ -223,11 +215,9 @@ class Probe:
         if not sizes or max(sizes) < 2 or form not in ("tensor", "first"):
             return 0.0
         for size in (1.0, 0.1, 0.01):  # far observations may leave no doubt
-            try:
-                with torch.no_grad(), unchanged_randomness():
-                    obs, *state = self.given(400, 8)
-                    out = self.net(map_leaves(partial(_times, size), obs), *state)
-            except Exception:  # of a function that takes no such observations: it has answered for zeros
+            obs, *state = self.given(400, 8)
+            out = ask(self.net, map_leaves(partial(_times, size), obs), *state)
+            if out is None:
                 return 0.0
             out = out[0] if self.start is not None or form == "first" else out
             if not isinstance(out, Tensor) or out.is_meta or out.dim() != 2 or out.shape[1] != sum(sizes):
@@ -306,7 +296,7 @@ def _flat(space: spaces.Space[object]) -> str:
     )
 
 
-def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.dtype) -> RandomRows:
+def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.dtype) -> Rows:
     """A function of a seed and a number of rows to as many random observations, as a module takes them."""
     own = copy.deepcopy(space)
 
@@ -348,7 +338,18 @@ def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.
     return rows_of
 
 
-def check_bytes(net: Net, space: spaces.Space[object], rows: RandomRows, start: InitialState | None) -> None:
+def reads_a_part(parts: MainPart, rows: Rows, start: InitialState | None) -> bool:
+    """Whether a function answers with more than a victim reads, or with a row that has no batch."""
+    for count, arrays in itertools.product((2, 1), (False, True)):
+        state = () if start is None else (start(count),)
+        answer = ask(parts.function, rows(0, count), *state, arrays=arrays)
+        part = answer[0] if state and isinstance(answer, tuple) else answer
+        if answer is not None and parts.read(part, count) is not part:
+            return True
+    return False
+
+
+def check_bytes(net: Net, space: spaces.Space[object], rows: Rows, start: InitialState | None) -> None:
     """Raise :class:`VictimError` for a module that divides images by 255 where they are bytes, and floats not.
 
     A victim computes in floats, so that there are gradients.
@@ -368,13 +369,9 @@ def check_bytes(net: Net, space: spaces.Space[object], rows: RandomRows, start: 
     if all(a is b for a, b in zip(leaves(given[0]), leaves(given[1]), strict=True)):
         return
     # it divides if bytes give the same as what was divided, and another answer than floats
-    for form in (lambda tree: tree, to_arrays):
-        try:
-            with torch.no_grad(), unchanged_randomness():
-                of_bytes, of_floats, of_shares = (net(*clone(form(each))) for each in given)
-                divides = nearly(of_bytes, of_shares) and not nearly(of_bytes, of_floats)
-        except Exception:  # of one that does not take them, or that computes nothing, on the device meta
-            continue
+    for arrays in (False, True):
+        of_bytes, of_floats, of_shares = (ask(net, *each, arrays=arrays) for each in given)
+        divides = of_bytes is not None and nearly(of_bytes, of_shares) and not nearly(of_bytes, of_floats)
         if divides:
             raise VictimError(
                 "the module divides bytes by 255, and floats not, and a victim computes in floats: from_module(lambda "
@@ -472,11 +469,7 @@ def _part(out: Any, line: str = "net(x)") -> str:
 
 def other_parts(net: Net, given: tuple[Any, ...], width: int) -> str:
     """What to give of a tuple of which another part has the width that is needed, or nothing."""
-    try:
-        with torch.no_grad(), unchanged_randomness():
-            out = net(*given)
-    except Exception:  # of one that takes arrays
-        return ""
+    out = ask(net, *given)
     shapes = [getattr(part, "shape", ()) for part in out] if isinstance(out, tuple) else []
     fits = [i for i, shape in enumerate(shapes) if tuple(shape[1:]) == (width,)]
     return f"; it returns {_described(out)}: give lambda x: net(x)[{fits[0]}]" if fits and len(given) == 1 else ""

@@ -1,11 +1,14 @@
 """Statistics of SB3's ``VecNormalize`` from files, without running code from them.
 
-``VecNormalize.save`` writes a pickle. Here it is read with stand-ins in place of every class and function: they keep
-what they are given and do nothing, so what comes out is data, of which the statistics of observations are taken.
+``VecNormalize.save`` writes a pickle. Here it is read with NumPy's own arrays, and stand-ins in place of all other
+classes and functions: they keep what they are given and do nothing, so what comes out is data, of which the statistics
+of observations are taken.
 """
 
 from __future__ import annotations
 
+import codecs
+import collections
 import io
 import math
 import pickle
@@ -21,7 +24,14 @@ from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, VictimE
 from adv_wrappers.utils.reading import decoding, members, read_bytes, read_json
 
 _MODULES = ("stable_baselines3", "gymnasium", "gym", "numpy", "collections", "copyreg")
-_BUILTINS = ("object", "set", "frozenset", "bytes")
+_DATA = {  # what is made as it is: numbers, arrays of them, and dictionaries
+    **{("multiarray", name): getattr(np._core.multiarray, name) for name in ("_reconstruct", "scalar")},  # type: ignore[attr-defined]
+    ("numeric", "_frombuffer"): np._core.numeric._frombuffer,  # type: ignore[attr-defined]
+    ("numpy", "ndarray"): np.ndarray, ("numpy", "dtype"): np.dtype, ("_codecs", "encode"): codecs.encode,
+    ("__builtin__", "bytes"): lambda: b"",  # none, in files of protocol 2
+    ("collections", "OrderedDict"): dict, ("collections", "defaultdict"): collections.defaultdict,
+}  # fmt: skip
+_BUILTINS = ("object", "set", "frozenset")
 _NORMALIZER = ("stable_baselines3.common.vec_env.vec_normalize", "VecNormalize")
 _OPERATIONS = 100_000  # of a pickle; that of a normaliser has a few hundred
 _FILES = ("vecnormalize", "vec_normalize", "vecnorm", "vec_norm")  # what files of statistics are called
@@ -113,16 +123,10 @@ class _Inert:
     """Stands for an object of any class, or for what a function returned: it keeps what it was given."""
 
     origin = ("", "")
-    args: tuple[Any, ...]
-    state: Any
-    items: list[tuple[Any, Any]]
+    state: Any = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> _Inert:
-        made = super().__new__(cls)
-        made.args = args
-        made.state = None
-        made.items = []
-        return made
+        return super().__new__(cls)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
@@ -137,23 +141,24 @@ class _Inert:
         """The same, many at once."""
 
     def __setitem__(self, key: Any, item: Any) -> None:
-        """What fills a dictionary, such as an ``OrderedDict`` of statistics."""
-        self.items.append((key, item))
+        """What fills a dictionary."""
 
 
 class _Reader(pickle.Unpickler):
-    """Makes stand-ins alone; what it must not even stand in for is a :class:`TrustError`."""
+    """Makes data and stand-ins; what it must not even stand in for is a :class:`TrustError`."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data))
         self.kinds: dict[tuple[str, str], type[_Inert]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
+        if (made := _DATA.get((module.split(".")[-1], name))) is not None:
+            return made
         plain = module in ("builtins", "__builtin__") and name in _BUILTINS  # the latter in files of protocol 2
-        if module.split(".")[0] not in _MODULES and not plain and (module, name) != ("_codecs", "encode"):
+        if module.split(".")[0] not in _MODULES and not plain:
             raise TrustError(f"it holds {module}.{name}"[:120])
-        made = self.kinds.get((module, name)) or type("_Inert", (_Inert,), {"origin": (module, name)})
-        return self.kinds.setdefault((module, name), made)
+        inert = self.kinds.get((module, name)) or type("_Inert", (_Inert,), {"origin": (module, name)})
+        return self.kinds.setdefault((module, name), inert)
 
 
 def _of_pickle(data: bytes, path: Path) -> Normalizer:
@@ -187,8 +192,6 @@ def _name(found: Any) -> str:
 
 
 def _statistics(found: Any) -> RunningStatistics | dict[str, RunningStatistics]:
-    if isinstance(found, _Inert) and found.origin[1] in ("OrderedDict", "dict", "defaultdict"):
-        found = dict(found.items)
     if isinstance(found, dict):
         return {str(key): _one(value) for key, value in found.items()}
     return _one(found)
@@ -202,32 +205,10 @@ def _one(found: Any) -> RunningStatistics:
 
 
 def _number(found: Any) -> np.ndarray:
-    """A plain number or NumPy's array or scalar, as float64."""
-    if isinstance(found, (int, float)):
-        return np.asarray(found, np.float64)
-    if not isinstance(found, _Inert):
-        raise CardError(f"expected numbers, got {type(found).__name__}")
-    # the ways in which NumPy pickles an array or a scalar, told by the function that would make it
-    function = found.origin[1]
-    if function == "scalar":  # (dtype, bytes)
-        dtype, raw = found.args
-        shape: Any = ()
-        fortran = False
-    elif function == "_reconstruct":  # its state: version, shape, dtype, whether in Fortran's order, bytes
-        _, shape, dtype, fortran, raw = found.state
-    elif function == "_frombuffer":  # protocol 5: (bytes, dtype, shape, order)
-        raw, dtype, shape, order = found.args
-        fortran = order == "F"
-    else:
+    """Numbers as float64."""
+    if isinstance(found, _Inert) or (array := np.asarray(found)).dtype.kind not in "fiu":
         raise CardError(f"expected numbers, got {_name(found)}")
-    if isinstance(raw, _Inert) and raw.origin == ("_codecs", "encode"):  # protocol 2: bytes as text
-        raw = raw.args[0].encode("latin1")
-    # the dtype with its byte order, and the bytes as numbers of it
-    number = np.dtype(str(dtype.args[0])).newbyteorder(dtype.state[1] if dtype.state else "=")
-    if number.kind not in "fiu":
-        raise CardError(f"expected numbers, got an array of {number}")
-    values = np.frombuffer(raw, number).reshape(shape, order="F" if fortran else "C")
-    return values.astype(np.float64)
+    return array.astype(np.float64)
 
 
 def _of_arrays(found: Mapping[str, Any]) -> Normalizer:

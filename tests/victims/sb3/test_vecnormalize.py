@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import pickle
-import random
 import warnings
 
 import gymnasium as gym
@@ -27,7 +26,6 @@ sb3 = pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: E402
 
 from tests.every_case import every_case  # noqa: E402
-from tests.victims.helpers import damaged, refused  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -110,12 +108,8 @@ def test_without_statistics_there_is_a_warning(trained):
     [
         ("Pendulum-v1.zip", "Pendulum-v1/vecnormalize.pkl"),
         ("best_model.zip", "Pendulum-v1/vecnormalize.pkl"),
-        ("Pendulum-v1.zip", "vec_normalize.pkl"),
-        ("best_model.zip", "vecnormalize.pkl"),
         ("rl_model_5000_steps.zip", "rl_model_vecnormalize_5000_steps.pkl"),
         ("acrobot.zip", "acrobot_vecnormalize.pkl"),
-        ("acrobot.zip", "acrobot_vec_normalize.pkl"),
-        ("ppo_acrobot.zip", "ppo_acrobot_vecnorm.pkl"),
         ("best_model.zip", "best_vec_norm.pkl"),
         ("acrobot.zip", "vecnormalize_acrobot.pkl"),
         ("acrobot.zip", "vec_norm.pkl"),
@@ -293,20 +287,6 @@ def test_arguments_that_do_not_go_together(trained):
     cartpole = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=4, batch_size=4)
     with pytest.raises(VictimError, match=r"statistics of shape \(3,\)"):
         from_sb3(cartpole, stats=folder / "statistics.pkl")
-
-
-def test_pickles_with_something_changed(trained, tmp_path):
-    """Bytes of a good file changed, cut and doubled at random: either it reads, or it is an error of ours."""
-    good = (trained[2] / "statistics.pkl").read_bytes()
-    rng, path = random.Random(0), tmp_path / "a.pkl"
-
-    def read():
-        path.write_bytes(damaged(good, rng))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            read_statistics(path)
-
-    assert refused([read] * 100) > 20
 
 
 def test_memory_is_never_taken_before_it_is_known_to_be_needed(tmp_path):
