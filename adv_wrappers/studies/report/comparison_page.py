@@ -27,9 +27,7 @@ from adv_wrappers.evaluation.statistics.confidence_intervals import (
 from adv_wrappers.studies.report.agent_article import line_of, mean_limits, protocol_of
 from adv_wrappers.studies.report.article import (
     Article,
-    Details,
     Facts,
-    Listing,
     Paragraph,
     Part,
     Section,
@@ -199,7 +197,6 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
     sections: dict[tuple[str, str], list[Part]] = {
         ("sweep", "Return over eps"): _sweep(by_eps, labels),
         ("difference", "Difference under each attack"): _table(pairs, labels),
-        ("only", "Not compared"): _only(agents, labels, {id(row) for pair in pairs for row in pair}),
         ("protocol", "Protocol"): [_protocol(agents, labels)],
     }
     means = [TableLine(label, [row.returned]) for label, row in zip(labels, pairs[0], strict=True)]
@@ -212,7 +209,7 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
         f"{_under_attack(first, by_eps, labels)}Without an attack the means are {_kept(*pairs[0], labels)}.",
         Table("Without an attack", "agent", [Column("without an attack")], means),
         {
-            "Attacks of both": str(len(pairs) - 1),
+            "Attacks of both": f"{len(pairs) - 1}, of {len(first.attacked)} and {len(second.attacked)}",
             f"{labels[1]} better, worse, not told apart": ", ".join(str(sides.count(side)) for side in (1, -1, 0)),
             "Episodes, the same of both": str(first.report.episodes),
         },
@@ -298,16 +295,6 @@ def _table(pairs: Sequence[tuple[AttackRow, AttackRow]], labels: Labels) -> list
         "the episodes do not tell them apart."
     )
     return [Paragraph(lead, "lead"), table]
-
-
-def _only(agents: Agents, labels: Labels, compared: set[int]) -> list[Part]:
-    """The attacks that one of them alone has."""
-    parts = list[Part]()
-    for label, agent in zip(labels, agents, strict=True):
-        if names := [(row.label, "") for row in agent.attacked if id(row) not in compared]:
-            parts.append(Details(f"{len(names)} of {label} alone", Listing(names)))
-    lead = "Attacks that one of the two was not played under, or under another budget, scale or training."
-    return [Paragraph(lead, "lead"), *parts] if parts else []
 
 
 def _protocol(agents: Agents, labels: Labels) -> Facts:

@@ -41,7 +41,7 @@ def test_two_agents_are_compared_under_the_attacks_of_both(played, other, tmp_pa
     table = text.split('<table class="sortable">')[1].split("</table>")[0]
     assert table.count("<tr") == 1 + 3  # the head, no attack and two of noise
     assert "better, worse, not told apart</dt><dd>0, 0, 2</dd>" in text
-    assert "14 of zoo:cartpole-dqn alone" in text and "<li>pgd:<wbr>eps=0.2</li>" in text
+    assert "<dt>Attacks of both</dt><dd>2, of 16 and 3</dd>" in text
     assert "https:" not in text and "{{" not in text
 
 

@@ -120,4 +120,6 @@ def test_the_function_that_makes_the_environment_is_given_with_the_command(
         assert done.exit_code == 0, done.output
     done = CliRunner().invoke(main, ["report", "a", "b", *make[:2], "--minutes", "1000"])
     assert done.exit_code == 0, done.output
-    assert "<dt>Attacks of both</dt><dd>1</dd>" in (tmp_path / "comparison.html").read_text(encoding="utf-8")
+    assert "<dt>Attacks of both</dt><dd>1, of 1 and 2</dd>" in (tmp_path / "comparison.html").read_text(
+        encoding="utf-8"
+    )
