@@ -170,8 +170,9 @@ def report(
                 given = command or shlex.join([*words, "--out", str(folder)])
                 more = " --minutes {:g}"
             again = given.replace("{", "{{").replace("}", "}}") + more
-            # a page of what is known is there whatever ends it
+            # a page is there whatever ends it, and before, so that a program that was killed can be called again
             write_report = partial(_write, agenda, identity, again, limit, began)
+            write_report("the report was interrupted before")
             try:
                 agenda.play()
             except BaseException:

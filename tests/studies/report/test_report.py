@@ -467,7 +467,11 @@ def test_an_interrupted_report_has_its_page(tmp_path: Path, monkeypatch: pytest.
     for name in ("_STRONG", "_OTHERS"):
         monkeypatch.setattr(agenda, name, ())
 
+    killed = tmp_path / "killed"
+
     def interrupt(sentence: str) -> None:
+        if sentence.startswith("errors of what the agent sees"):
+            shutil.copytree(tmp_path / "out", killed)
         if sentence == "actions":
             raise KeyboardInterrupt
 
@@ -476,3 +480,4 @@ def test_an_interrupted_report_has_its_page(tmp_path: Path, monkeypatch: pytest.
     kept = json.loads((tmp_path / "out" / "choices.json").read_text())
     assert not kept["finished"] and (tmp_path / "out" / "report.html").exists()
     assert found(Plain(), Guess, tmp_path / "out").choices.finished
+    assert found(Plain(), Guess, killed).choices.finished, "where nothing could be written at the end"
