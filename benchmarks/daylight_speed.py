@@ -1,4 +1,4 @@
-"""Daylight transforms beside a loop over OpenCV's calls and other libraries, on one thread, interleaved in one run.
+"""Daylight transforms beside a loop over OpenCV's calls, on one thread, interleaved in one run.
 
     python benchmarks/daylight_speed.py
     python benchmarks/daylight_speed.py --only rotation shift    # these rows alone; the others stay
@@ -6,8 +6,7 @@
 Images a second from uint8 observations in host memory to a new uint8 batch, on noise, with the daylight paper's
 settings for Pong and JPEG quality 30, as a share of the OpenCV loop, ``np.stack([call(image) for image in batch])``. Of
 4x84x84 it takes frame by frame; JPEG codes every frame of a stack. ``torch`` is ours as it runs on other devices,
-forced on the host. Peers convert to what they need and back, and do not all do the same: Pillow's borders are black,
-kornia and Albumentations warp by other rules, Albumentations has no perspective that is given.
+forced on the host.
 
 The last columns are microseconds of a single observation beyond OpenCV's call, and of a whole step of one environment
 with stacks 84x84x4 under ``PerturbObservation`` beyond one under a ``gymnasium.ObservationWrapper`` around OpenCV's
@@ -25,7 +24,6 @@ from typing import Any
 import cv2
 import numpy as np
 from daylight_loops import CALL, LOOP, OURS, STRICT, TORCH, Call, Images, by_torch, opencv, ours
-from daylight_peers import PACKAGES, PEERS
 from daylight_steps import HAND, WRAPPED, measure_step
 from timing import (
     INTERLEAVED,
@@ -46,23 +44,16 @@ from timing import (
 LAYOUTS = {"84x84x4": ("HWF", (84, 84, 4)), "4x84x84": ("FHW", (4, 84, 84)), "210x160x3": ("HWC", (210, 160, 3))}
 TRANSFORMS = ("brightness", "median 3", "median 5", "rotation", "shift", "perspective", "JPEG 30")
 LONGEST = 0.25  # seconds a call
+PACKAGE = "opencv-python"
 SHORT = 20  # times as many rounds, each as many times shorter, find the quickest of a single observation
 
 
-def contestants(transform: str, shape_name: str, batch: int, missing: set[str]) -> dict[str, Call]:
-    """Everyone who has this transform; peers that are not installed are noted in ``missing``."""
+def contestants(transform: str, shape_name: str, batch: int) -> dict[str, Call]:
+    """OpenCV's loops and call, and this library."""
     layout, shape = LAYOUTS[shape_name]
     calls = {**opencv(transform, layout, shape), OURS: ours(transform, layout), TORCH: by_torch(transform, layout)}
     if batch > 1:
         del calls[CALL]
-    for name, make in PEERS.items():
-        try:
-            call = make(transform, layout, shape)
-        except ImportError:
-            missing.add(name)
-            continue
-        if call is not None:
-            calls[name] = call
     return calls
 
 
@@ -77,12 +68,10 @@ def bound(call: Call, x: Images) -> tuple[Callable[[], object], int]:
     return lambda: call(part), count
 
 
-def measure(
-    transform: str, shape_name: str, batch: int, rounds: int, least: float, missing: set[str]
-) -> dict[str, Any]:
+def measure(transform: str, shape_name: str, batch: int, rounds: int, least: float) -> dict[str, Any]:
     """One row: images a second of everyone, and their ratio to the OpenCV loop in the same round."""
     x = np.random.default_rng(0).integers(0, 256, (batch, *LAYOUTS[shape_name][1]), np.uint8)
-    calls = contestants(transform, shape_name, batch, missing)
+    calls = contestants(transform, shape_name, batch)
     if STRICT in calls:  # noise, of which every value tells
         assert np.array_equal(calls[LOOP](x), calls[STRICT](x))
     timed, counts = {}, {}
@@ -111,14 +100,14 @@ def rate(row: dict[str, Any], name: str) -> str:
 
 
 def head(data: Data) -> str:
-    """Which command made the page, on which machines, beside which releases of other libraries."""
+    """Which command made the page, on which machines, beside which release of OpenCV."""
     where = f"{machines(data['rows'], 'transform')}; {data['versions']}; one thread of OpenCV"
     return f"{made_by({**data, 'machine': where})} {INTERLEAVED}, ratios within a round."
 
 
 def body(data: Data) -> list[str]:
     """The section after its head."""
-    names = [OURS, TORCH, *PEERS]
+    names = [OURS, TORCH]
     single = {(row["transform"], row["shape"]): row for row in data["rows"] if row["batch"] == 1}
     lines = []
     for row in (row for row in data["rows"] if row["batch"] == 64):
@@ -126,7 +115,7 @@ def body(data: Data) -> list[str]:
         step = data["steps"][row["transform"]] if row["shape"] == "84x84x4" else None
         lines.append([
             row["transform"], row["shape"], f"{row['per_second'][LOOP]:.3g}".replace("e+0", "e"),
-            *(f"{row['ratio'][name]:.2g}" if name in row["ratio"] else "" for name in names),
+            *(f"{row['ratio'][name]:.2g}" for name in names),
             f"{beyond:+.1f}", f"{step[WRAPPED] - step[HAND]:+.1f}" if step else "",
         ])  # fmt: skip
     head = ["transform", "images", "OpenCV loop, images a second", *names, "one observation, us", "a step, us"]
@@ -137,12 +126,11 @@ def measure_all(results: Results) -> None:
     """Measure the transforms that are asked for; the rows of the others stay."""
     given, data = results.given, results.data
     cv2.setNumThreads(1)
-    print(f"{machine()}; {releases(*PACKAGES)}", flush=True)
+    print(f"{machine()}; {releases(PACKAGE)}", flush=True)
     known = {(row["transform"], row["shape"], row["batch"]): row for row in data.get("rows", ())}
     steps: dict[str, dict[str, float]] = data.get("steps", {})
-    missing: set[str] = set()
     for transform, shape_name, batch in itertools.product(given.only, LAYOUTS, (1, 64)):
-        row = measure(transform, shape_name, batch, given.rounds, given.least, missing)
+        row = measure(transform, shape_name, batch, given.rounds, given.least)
         known[transform, shape_name, batch] = row
         rates = "  ".join(f"{name} {rate(row, name)}" for name in row["per_second"])
         more = f"{row['microseconds_over']:+9.1f} us" if batch == 1 else " " * 12
@@ -151,8 +139,7 @@ def measure_all(results: Results) -> None:
         steps[transform] = measure_step(transform, SHORT * given.rounds, given.least / SHORT)
     wanted = itertools.product(TRANSFORMS, LAYOUTS, (1, 64))
     data |= {
-        "versions": releases(*PACKAGES),
-        "missing": sorted(missing),
+        "versions": releases(PACKAGE),
         "rows": [known[at] for at in wanted if at in known],
         "steps": {name: steps[name] for name in TRANSFORMS if name in steps},
     }
