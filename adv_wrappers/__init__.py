@@ -10,8 +10,8 @@ single environments, vectors and SB3 ``VecEnv``s alike::
     env = adv.PerturbObservation(gym.make("Hopper-v5"), adv.MaxDiff(victim), within=adv.Linf(0.075, scale="victim"))
     report = adv.evaluate(victim, "Hopper-v5", ["noise:eps=0.075,scale=victim", "max-diff:eps=0.075,scale=victim"])
 
-``import adv_wrappers`` registers the environment ids, and imports neither torch nor anything else of the package until
-a name of :mod:`adv_wrappers.public` is asked for.
+``import adv_wrappers`` registers the environment ids, or has them registered when Gymnasium is imported, and imports
+neither torch nor anything else of the package until a name of :mod:`adv_wrappers.public` is asked for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from adv_wrappers.registry import register_all
+from adv_wrappers.registry import register_with_gymnasium
 
 if TYPE_CHECKING:
     from adv_wrappers import atari as atari
@@ -49,4 +49,4 @@ class _Package(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Package
-register_all()
+register_with_gymnasium()

@@ -12,12 +12,15 @@ entry points of the group ``adv_wrappers.presets``, whose names are read without
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, get_args
-
-import gymnasium as gym
 
 # presets
 
@@ -91,6 +94,8 @@ def register_id(id: str, kwargs: Mapping[str, Any], make: str, make_vec: str) ->
         make: the function that makes one environment, as ``module:function``; it is imported when it is called.
         make_vec: the function that makes several.
     """
+    import gymnasium as gym
+
     gym.register(
         id,
         entry_point=make,
@@ -113,6 +118,8 @@ def register_threats(id: str, kwargs: Mapping[str, Any]) -> None:
 
 def register_presets(names: Iterable[str]) -> None:
     """Register ``adv/<preset>-v0`` for every name that has none yet."""
+    import gymnasium as gym
+
     for name in names:
         if f"adv/{name}-v0" not in gym.registry:
             register_threats(f"adv/{name}-v0", {"preset": name})
@@ -134,14 +141,47 @@ def daylight_ids() -> dict[str, dict[str, str]]:
 def register_all() -> None:
     """Register every id, those of presets of installed packages by the names of their entry points.
 
-    Done on ``import adv_wrappers``; an entry point may hold presets of other names, which follow when it is imported.
+    An entry point may hold presets of other names, which follow when it is imported.
     """
+    import gymnasium as gym
+
     register_presets(names_without_importing())
     after_load.append(register_presets)
     module = "adv_wrappers.atari.daylight_ids"
     for id, kwargs in daylight_ids().items():
         if id not in gym.registry:
             register_id(id, kwargs, f"{module}:make_daylight", f"{module}:make_daylight_vec")
+
+
+def register_with_gymnasium() -> None:
+    """Register every id, now where Gymnasium is imported, or else as soon as it is: a command's help is without it."""
+    if "gymnasium" in sys.modules:
+        register_all()
+    else:
+        sys.meta_path.insert(0, _AfterGymnasium())
+
+
+class _AfterGymnasium(MetaPathFinder):
+    """Finds Gymnasium as the other finders do, and registers the ids at the end of its import."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of Gymnasium; None for any other module, which the other finders look for."""
+        if fullname != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_register(module: ModuleType) -> None:
+            execute(module)
+            register_all()
+
+        spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
 
 
 # victims

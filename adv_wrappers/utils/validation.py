@@ -3,7 +3,7 @@
 A door is a public function (:func:`checked`), a dataclass that somebody fills (:func:`check_fields`), a file, or an
 option of the command line. ``Annotated[int, Limits(1)]`` is an integer from 1 on, ``Literal["mode", "sample"]`` one of
 two words, and ``Positive | None`` may be left out. Inside nothing is checked again. Importing this takes no time: the
-command line reads it before torch.
+command line reads it before torch and NumPy.
 
 Pydantic would check the same, but adds a tenth of a second to every start, refuses NumPy's integers, takes NaN, copies
 mappings and consumes iterators.
@@ -33,8 +33,6 @@ from typing import (
     is_typeddict,
 )
 
-import numpy as np
-
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.utils.frozen import set_fields
 
@@ -54,7 +52,13 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 def plain_number(value: object) -> object:
     """A number of NumPy as Python's own; anything else as it is."""
-    return value.item() if isinstance(value, (np.integer, np.floating)) else value
+    return value.item() if not is_number(value) and _is_of_numpy(value, "integer", "floating") else value
+
+
+def _is_of_numpy(value: Any, *kinds: str) -> TypeGuard[Any]:
+    """Whether a value is of these classes of NumPy, which is not imported for that: then nobody has such a value."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, tuple(getattr(numpy, kind) for kind in kinds))
 
 
 def finite_float(value: object) -> float | None:
@@ -199,7 +203,7 @@ class Part(NamedTuple):
         if self.kind is Literal:
             return value if isinstance(value, Hashable) and value in self.words else _REFUSED
         if self.kind is bool:
-            return bool(value) if isinstance(value, (bool, np.bool_)) else _REFUSED
+            return bool(value) if isinstance(value, bool) or _is_of_numpy(value, "bool_") else _REFUSED
         if self.elements is not None:
             return self._collection(value, self.elements)
         if not isinstance(self.kind, type):
@@ -249,6 +253,7 @@ class Expected:
             value: the argument.
             error: class of the error.
 
+        >>> import numpy as np
         >>> from adv_wrappers.utils.validation import Expected, Positive
         >>> Expected(Positive | None).check("steps", np.int64(3))
         3

@@ -14,16 +14,14 @@ from adv_wrappers.registry import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS, NAMES, SU
 from adv_wrappers.studies import SUITES
 from adv_wrappers.threats.presets import presets
 
-SLOW = ("torch", "stable_baselines3", "matplotlib", "rich")
+SLOW = ("torch", "numpy", "gymnasium", "stable_baselines3", "matplotlib", "rich")
 WORDS: list[tuple[list[str], int]] = [
     ([], 0), (["--help"], 0), (["--version"], 0), *(([name, "--help"], 0) for name in sorted(main.commands)),
     (["no-such-command"], 2), (["evaluate", "CartPole-v1"], 2), (["train-dynamics", "--layers", "many"], 2),
     (["suite", "E", "--victim", "v", "--suite", "no"], 2), (["evaluate", "E", "--env-kwargs", "a=1,b"], 2),
     (["evaluate", "E", "--make", "no-colon"], 2), (["evaluate", "E", "--victim", "v", "--at-least", "nan"], 2),
-    (["evaluate", "E", "--victim", "v", "--store", "s", "--resume"], 2),
     (["suite", "E", "--victim", "v", "--dry-run", "--at-least", "1"], 2), (["run", "no.toml", "--store", "s"], 2),
     (["train-critic", "E", "--victim", "v", "--out", "o", "--eps", "1", "--one"], 2),
-    (["robustness", "E", "--victim", "v", "--out", "o", "--budget", "1", "--lowest-reward", "0"], 2),
     (["train-agent", "E", "--out", "o", "--robust", "no"], 2),
 ]  # fmt: skip
 
