@@ -24,7 +24,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from adv_wrappers.core.spaces import MASK, MASK_NAMES, as_mask, mask_choices, mask_name
+from adv_wrappers.core.action_masks import MASK, MASK_NAMES, as_mask, mask_choices, mask_name
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.environments.object_snapshot import KeepsItself, Walk, make_worlds_anew
 from adv_wrappers.errors import AdvWrappersError, SpaceError

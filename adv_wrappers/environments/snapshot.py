@@ -25,7 +25,7 @@ import numpy as np
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.spaces import action_mask_of, mask_choices, mask_path
+from adv_wrappers.core.action_masks import action_mask_of, mask_choices, mask_path
 from adv_wrappers.core.types import Flags, Info
 from adv_wrappers.environments.object_snapshot import (
     HIDDEN,

@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from adv_wrappers.core.spaces import MASK, mask_choices, unnamed_mask
+from adv_wrappers.core.action_masks import MASK, mask_choices, unnamed_mask
 from adv_wrappers.core.types import Array, Space
 from adv_wrappers.environments.snapshot import difference
 from adv_wrappers.victims.policy_runner import PolicyRunner

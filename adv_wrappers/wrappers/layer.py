@@ -23,25 +23,21 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
+from adv_wrappers.core.action_masks import (
+    MASK,
+    mask_choices,
+    mask_name,
+    mask_path,
+    side_by_side_mask,
+    told_mask,
+    with_mask,
+)
 from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.engine.clock import Seeds, row_seeds
 from adv_wrappers.core.engine.engine import Autoreset, Engine
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import How, On, When
-from adv_wrappers.core.spaces import (
-    MASK,
-    At,
-    Field,
-    Path,
-    as_mask,
-    leaf_at,
-    mask_choices,
-    mask_name,
-    mask_path,
-    side_by_side_mask,
-    with_leaf,
-    with_mask,
-)
+from adv_wrappers.core.spaces import At, Field, Path, leaf_at, with_leaf
 from adv_wrappers.core.spaces import from_zero as numbered_from_zero
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.timing import Bernoulli
@@ -343,12 +339,8 @@ class Layer:
 
     def _mask(self, info: Info) -> Any:
         """The action mask of one row, or of all, as one array: that of the info, else what the environments say."""
-        name = mask_name(info, self._choices)
-        if name is None:
-            return None if self._masks is None else side_by_side_mask(self._masks(), self._choices)
-        if name == MASK:
-            return side_by_side_mask(info[MASK], self._choices)
-        return as_mask(info[name], self._choices, name)
+        told = told_mask(info, self._choices)
+        return told if told is not None or self._masks is None else side_by_side_mask(self._masks(), self._choices)
 
     def _wrap(self, env: Any) -> Wrapped:
         """Be the wrapper of an environment, which is checked.

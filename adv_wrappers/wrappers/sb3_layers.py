@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
+from adv_wrappers.core.action_masks import MASK, mask_name, told_mask
 from adv_wrappers.core.engine.clock import Seeds
-from adv_wrappers.core.spaces import MASK, as_mask, leaf_at, mask_name, side_by_side_mask
+from adv_wrappers.core.spaces import leaf_at
 from adv_wrappers.core.types import Flags, Info
 from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.utils import trees
@@ -94,7 +95,8 @@ class VecLayer(Layer, VecEnvWrapper):
 
     def _allowed(self, info: list[Info], mask: Any) -> torch.Tensor | None:
         known = [(self.reset_infos if over else info)[row] for row, over in enumerate(self._over)]
-        return _masks(known, self._choices)
+        found = [told_mask(one, self._choices) for one in known]
+        return None if any(mask is None for mask in found) else torch.as_tensor(np.stack(found))
 
     def _rows(self, attacked: Flags) -> NDArray[np.bool_]:
         return np.array(np.broadcast_to(attacked, (self.num_envs,)))
@@ -117,19 +119,6 @@ class VecLayer(Layer, VecEnvWrapper):
             return list(infos)
         masks = self._masks() if self._masks is not None else leaf_at(obs, self._mask_path or ())
         return [{MASK: mask, **info} for mask, info in zip(masks, infos, strict=True)]
-
-
-def _masks(infos: Sequence[Info], choices: tuple[int, ...]) -> torch.Tensor | None:
-    found = []
-    for info in infos:
-        name = mask_name(info, choices)
-        if name is None:
-            return None
-        mask = info[name]
-        found.append(side_by_side_mask(mask, choices) if name == MASK else as_mask(mask, choices, name))
-    if not found:
-        return None
-    return torch.as_tensor(np.stack(found))
 
 
 def _told(over: NDArray[np.bool_], infos: Sequence[Info]) -> list[int]:

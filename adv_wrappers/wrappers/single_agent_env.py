@@ -19,8 +19,8 @@ from typing import Any
 import gymnasium as gym
 
 from adv_wrappers.core import rng
+from adv_wrappers.core.action_masks import action_mask_of, mask_choices, mask_path
 from adv_wrappers.core.engine.clock import row_seeds
-from adv_wrappers.core.spaces import action_mask_of, mask_choices, mask_path
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import AdvWrappersError, SpaceError, VictimError

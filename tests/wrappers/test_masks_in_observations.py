@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
-from adv_wrappers.core.spaces import as_mask, mask_name
+from adv_wrappers.core.action_masks import as_mask, mask_name
 
 N = 5
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from adv_wrappers.core.spaces import action_mask_of
+from adv_wrappers.core.action_masks import action_mask_of
 from adv_wrappers.errors import SpaceError, VictimError
 from adv_wrappers.wrappers.single_agent_env import agent_in_errors, check_agents, check_parallel_env, seed_of_agent
 

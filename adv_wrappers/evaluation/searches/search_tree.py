@@ -27,7 +27,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
-from adv_wrappers.core.spaces import action_mask_of, mask_path
+from adv_wrappers.core.action_masks import action_mask_of, mask_path
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment
 from adv_wrappers.environments.replay import record_for_replay
