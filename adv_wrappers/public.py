@@ -137,7 +137,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.evaluation.statistics.curves": ("Curves", "curves_of"),
     "adv_wrappers.evaluation.searches.fewest_perturbations": ("fewest_perturbations", "resilience_profile"),
     "adv_wrappers.rendering.attack_view": ("AttackView",),
-    "adv_wrappers.training.resilience.result": ("Resilience", "Robustness"),
+    "adv_wrappers.training.resilience.result": ("Resilience",),
     "adv_wrappers.training.agent": ("Hardened",),
     "adv_wrappers.training.models.critic": ("scan_critics",),
     "adv_wrappers.wrappers.perturb_action": ("VectorPerturbAction",),

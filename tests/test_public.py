@@ -67,7 +67,7 @@ ELSEWHERE = {
     "adv_wrappers.errors": {kind.__name__ for kind in AdvWrappersError.__subclasses__()},
     "adv_wrappers.rendering.attack_view": {"AttackView"},
     "adv_wrappers.training.models.critic": {"scan_critics"},
-    "adv_wrappers.training.resilience.result": {"Resilience", "Robustness"},
+    "adv_wrappers.training.resilience.result": {"Resilience"},
     "adv_wrappers.training.agent": {"Hardened"},
     "adv_wrappers.evaluation.searches.fewest_perturbations": {"fewest_perturbations", "resilience_profile"},
     "adv_wrappers.wrappers.adversary_rewards": {"PerturbationCost"},

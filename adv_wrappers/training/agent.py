@@ -1,19 +1,13 @@
-"""train_agent: agents trained against adversaries: ATLA, PA-ATLA, and training under attacks that are computed.
+"""train_agent: agents trained against adversaries, under attacks, by robust losses, or plainly.
 
-ATLA is of Zhang et al. 2021 ("Robust RL on State Observations with Learned Optimal Adversary"), PA-ATLA of Sun et
-al. 2022 (section 6); the second paper's baselines train under MinBest and MaxDiff (appendix E.2.6). The papers
-alternate: the agent learns while the adversary is held fixed, then the adversary while the agent is. They leave
-open, and here it is:
+Against an adversary that learns beside it (:mod:`adv_wrappers.training.defences.atla`), under attacks that are computed
+(the baselines of Sun et al. 2022, appendix E.2.6, train under MinBest and MaxDiff), by a robust loss
+(``training/defences/``), or plainly. In all of them:
 
-- The agent begins. A phase of the adversary comes after every ``phase`` steps of the agent and lasts until it has
-  ``ratio`` times the agent's steps. Both keep their optimisers and their running episodes.
-- In the agent's phase the adversary draws its actions as it does in its own phase: both learn in one
-  game. It is evaluated, and deployed, by its mode.
-- In the adversary's phase the agent acts as it will be used: by its mode, or a sample (``select``).
 - The agent's normaliser sees true observations and changes between its rollouts only, so eps in its units
   (``scale="victim"``) means the present units, exactly, in every step of both phases. In the first rollout they are
-  those of the environment. The adversary has a normaliser of its own, on the same true observations.
-- Steps count the agent's alone. Its learning rate falls linearly to zero, the adversary's is constant.
+  those of the environment.
+- Steps count the agent's alone. Its learning rate falls linearly to zero.
 - The checkpoint that is returned has the highest mean of its clean return and its return under the adversary of its
   day, on seeds that training never sees, among those of the second half: early adversaries are weak. The papers report
   an agent of medium robustness among 21. With a robust loss the second return is the greedy worst case, or that under
@@ -67,20 +61,16 @@ from adv_wrappers.errors import (
 )
 from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.registry import Rewards, Robust, Select
-from adv_wrappers.threats.presets import as_actor, as_threat, parse_when, presets
-from adv_wrappers.training.adversary import adversary_game, adversary_model
+from adv_wrappers.threats.presets import as_threat, parse_when, presets
 from adv_wrappers.training.agent_fit import (
-    ADVERSARY_FILES,
     AGENT_FILES,
-    AdversaryTrainer,
     AgentFit,
     AgentProgress,
     AgentScore,
     AgentTrainer,
-    DirectorSnapshot,
-    SnapshotAdversary,
     hold_statistics,
 )
+from adv_wrappers.training.defences.atla import LearningAdversary
 from adv_wrappers.training.defences.base import RobustPolicyMethod, RobustQMethod
 from adv_wrappers.training.defences.method import RobustTraining, TrainingMethod, has_given_up
 from adv_wrappers.training.defences.methods import POLICY_METHODS, Q_METHODS
@@ -109,7 +99,6 @@ from adv_wrappers.training.sb3.conversion import (
     policy_kwargs_of,
     q_policy_kwargs_of,
 )
-from adv_wrappers.training.sb3.director_networks import policy_kwargs
 from adv_wrappers.training.sb3.hyperparameters import agent_settings
 from adv_wrappers.training.sb3.image_policy import ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.sb3.one_environment import OneEnvironment, only_one_runs
@@ -474,45 +463,6 @@ def make_agent(
     return model
 
 
-def make_adversary(
-    agent: AgentTrainer,
-    spec: AdversarySpec,
-    make_rows: Callable[[], RowsVectorEnv],
-    training: Training,
-    checkpoint: Path | None,
-    phase: int,
-    ratio: float,
-) -> AdversaryTrainer | None:
-    """The adversary that learns against the live agent; None where none does.
-
-    Args:
-        agent: the agent's side.
-        spec: what the agent is trained against.
-        make_rows: makes the adversary's environments.
-        training: how the adversary is trained, with all settings of the algorithm.
-        checkpoint: as for :func:`make_agent`.
-        phase, ratio: as for :class:`.AdversaryTrainer`.
-    """
-    if spec.actor is None or spec.within is None:
-        return None
-    actor = as_actor(spec.actor, agent.victim)
-    assert isinstance(actor, Actor)
-    # the adversary's game is against the agent as it is at that moment
-    within = spec.within.resolve(agent.victim if actor.on == "observation" else None)
-    env, settings = adversary_game(make_rows(), agent.victim, actor, within, spec.when), dict(training.settings)
-    settings["policy_kwargs"] = {**policy_kwargs(env.observation_space), **settings.get("policy_kwargs", {})}
-    model: Any = adversary_model(env, replace(training, settings=settings), True)
-    if checkpoint is not None:
-        restore_model(model, *(checkpoint / name for name in ADVERSARY_FILES))
-        model.env.seed(later_seed(training.seed, int(model.num_timesteps)))
-    # in the agent's phase a snapshot of the director attacks, which does not change while the agent learns
-    snapshot = DirectorSnapshot()
-    snapshot.update(model)
-    deployed = actor.open() if actor.victim is agent.victim else actor
-    threat = ThreatModel(actor.on, SnapshotAdversary(actor, snapshot), spec.within, spec.when)
-    return AdversaryTrainer(model, env, snapshot, deployed, threat, phase, ratio)
-
-
 @dataclass(frozen=True)
 class Hardened:
     """The result of :func:`train_agent`.
@@ -748,7 +698,19 @@ def train_agent(
             agent.bounds = bounds if hardening.method.bounded else None
             if agent.bounds is not None and scored_under is None and not spec.learns and not bounds.count:
                 scored_under = as_threat("max-diff", within=budget)
-        opponent = make_adversary(agent, spec, make_rows, opposing, checkpoint, phase, ratio)
+        opponent = None
+        if spec.actor is not None and spec.within is not None:
+            opponent = LearningAdversary(
+                spec.actor,
+                spec.within,
+                spec.when,
+                agent=agent.victim,
+                rows=make_rows(),
+                training=opposing,
+                checkpoint=checkpoint,
+                phase=phase,
+                ratio=ratio,
+            )
         agent.attack(spec.threat, opponent)
         # checkpoints are scored beside the training
         setup = ScoringSetup(played, episodes, training.seed, True, AgentScore(hardening), most)

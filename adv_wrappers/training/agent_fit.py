@@ -22,49 +22,39 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
-from torch import Tensor
 
-from adv_wrappers.adversaries.actor import Actor, ActorPerturbation
-from adv_wrappers.adversaries.director import Director
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.max_diff import MaxDiff
-from adv_wrappers.core import rng
 from adv_wrappers.core.budgets.budget import Budget
-from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.evaluation.rows.report import number_text
+from adv_wrappers.training.defences.atla import ADVERSARY_FILES, LearningAdversary
 from adv_wrappers.training.defences.method import RobustTraining, hardened_before
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.fit import Fit, next_multiple
 from adv_wrappers.training.folder import TrainingFolder
 from adv_wrappers.training.sb3.algorithms import Training
 from adv_wrappers.training.sb3.conversion import update_normaliser
-from adv_wrappers.training.sb3.director_networks import director_of
 from adv_wrappers.training.sb3.vec_env import AgentVecEnv
 from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring
 from adv_wrappers.victims import Victim, from_sb3, load_card, save_card
 from adv_wrappers.wrappers.layer import Layer
-from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
 
 _SHARES = (1.0, 0.5, 0.25, 0.125)  # of a budget under which all is lost
 _SOME_LOSS, _ALIKE = 0.1, 0.02  # of the clean return, and the spread of returns as a share of what is lost
 _FEW = 3  # episodes below which nothing is said of what they have in common
 _NAMES = {"attacked": "the attack", "gwc": "the greedy worst case"}  # of returns in a record
 AGENT_FILES = "agent.zip", "normaliser.json"  # of a checkpoint
-ADVERSARY_FILES = "adversary.zip", "adversary-normaliser.json"
 _TOLD = 1000  # times that on_steps is called in a training, about, at most
-_DIRECTOR_STREAM = 1 << 30  # draws of the adversary's actions, apart from those of the actor
 
 
 class HeldStatistics(RunningMeanStd):
@@ -90,70 +80,6 @@ def hold_statistics(normal: VecNormalize, fixed: bool) -> None:
         held.count = old.count
         held.fixed = fixed
         normal.obs_rms = held  # type: ignore[assignment]
-
-
-class DirectorSnapshot:
-    """A copy of the adversary's policy, which draws its actions while the agent learns."""
-
-    def __init__(self) -> None:
-        self.director: Director
-        self.log_std: Tensor | None = None
-
-    def update(self, model: OnPolicyAlgorithm) -> None:
-        """Copy a model's policy."""
-        self.director = director_of(model)
-        self.log_std = None if self.director.discrete else model.policy.log_std.detach().clone()
-
-    @torch.no_grad()
-    def act(self, x: Tensor, key: Tensor) -> Tensor:
-        """The adversary's actions ``[B, *A]`` at true observations ``[B, n]``, drawn with the int64 keys ``[B]``."""
-        out: Tensor = self.director.net(x.float())
-        if self.log_std is None:
-            uniform = rng.uniform(key, tuple(out.shape[1:]), out.dtype).clamp(min=1e-20)
-            return (out - (-uniform.log()).log()).argmax(-1)
-        normal = rng.normal(key, tuple(out.shape[1:]), out.dtype)
-        return (out + self.log_std.exp() * normal).clamp(-1, 1)
-
-
-@dataclass(frozen=True)
-class SnapshotAdversary(ActorPerturbation):
-    """The adversary in training, as the agent meets it.
-
-    Args:
-        actor: turns the adversary's action into a perturbation.
-        snapshot: chooses the adversary's action.
-    """
-
-    name: ClassVar[str] = "opponent"
-    actor: Actor
-    snapshot: DirectorSnapshot
-
-    def _action(self, x: Tensor, context: Context) -> Tensor:
-        seen = x if self.on == "observation" else context.observation
-        return self.snapshot.act(seen, rng.fold(context.key, _DIRECTOR_STREAM))
-
-
-@dataclass
-class AdversaryTrainer:
-    """The adversary's side of an alternating training.
-
-    Attributes:
-        model: the algorithm that trains it, on ``env``.
-        env: the game from the adversary's side, against the live agent.
-        snapshot: the policy that it plays with in the agent's phase.
-        actor: the actor as it is deployed, its victim left open.
-        threat: the threat that the agent meets in its own phase.
-        phase: the agent's steps between two phases of the adversary.
-        ratio: the adversary's steps for each of the agent's.
-    """
-
-    model: OnPolicyAlgorithm
-    env: VecAdversaryEnv
-    snapshot: DirectorSnapshot
-    actor: Actor
-    threat: ThreatModel
-    phase: int
-    ratio: float
 
 
 class AgentTrainer:
@@ -186,7 +112,7 @@ class AgentTrainer:
         """The agent's environments."""
         return self.normal.venv  # type: ignore[return-value]
 
-    def attack(self, threat: ThreatModel | None, adversary: AdversaryTrainer | None) -> None:
+    def attack(self, threat: ThreatModel | None, adversary: LearningAdversary | None) -> None:
         """Put the adversary between the environments and the agent; open victims are the agent itself."""
         threat = threat if adversary is None else adversary.threat
         if threat is None:
@@ -326,7 +252,7 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
     def __init__(
         self,
         agent: AgentTrainer,
-        adversary: AdversaryTrainer | None,
+        adversary: LearningAdversary | None,
         threat: ThreatModel | None,
         scoring: Scoring[AgentSnapshot, AgentReturns],
         training: Training,
@@ -384,26 +310,13 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
     def pause(self, checkpoint: bool) -> None:
         if checkpoint or self.num_steps >= self.next_phase:
             self.next_phase = self._phase_after()
-            self.train_adversary()
+            if self.adversary is not None:
+                self.adversary.learn(self.num_steps)
             self.count_seconds("adversary")
 
-    def train_adversary(self) -> None:
-        """Train the adversary until it has ``ratio`` times the steps of the agent, which does not change."""
-        if self.adversary is None:
-            return
-        model = self.adversary.model
-        missing = round(self.adversary.ratio * self.num_steps) - int(model.num_timesteps)
-        if missing > 0:
-            model.learn(missing, reset_num_timesteps=False, tb_log_name="adversary")
-            model.set_logger(model.logger)  # or every phase would open another
-            self.adversary.snapshot.update(model)
-
     def current_threat(self) -> ThreatModel | None:
-        """The threat that the agent is evaluated under now: an adversary that learns by its mode, its victim open."""
-        if self.adversary is None:
-            return self.threat
-        learned, threat = Learned(director_of(self.adversary.model), self.adversary.actor), self.adversary.threat
-        return ThreatModel(learned.on, learned, threat.budget, threat.when)
+        """The threat that the agent is evaluated under now."""
+        return self.threat if self.adversary is None else self.adversary.deployed()
 
     def snapshot(self, row: Info) -> AgentSnapshot:
         row["adversary_steps"] = 0 if self.adversary is None else int(self.adversary.model.num_timesteps)

@@ -30,11 +30,11 @@ from adv_wrappers.training.agent import Hardened, train_agent
 from adv_wrappers.training.agent_fit import (
     AgentFit,
     AgentTrainer,
-    DirectorSnapshot,
     all_lost,
     hold_statistics,
     is_better,
 )
+from adv_wrappers.training.defences.atla import DirectorSnapshot
 from adv_wrappers.training.sb3 import director_networks
 from adv_wrappers.training.sb3.conversion import live_victim, update_normaliser
 from adv_wrappers.training.sb3.vec_env import AgentVecEnv
@@ -80,18 +80,21 @@ def weights(policy):
 def what_was_seen():
     """What every rollout, phase and checkpoint of a training looked like, told by its own objects as it goes."""
     received: dict[str, list[Any]] = {"steps": [], "before": [], "after": [], "rollouts": []}
-    step, turn, settle = AgentVecEnv.step_wait, AgentFit.train_adversary, AgentTrainer.update_normaliser
+    step, turn, settle = AgentVecEnv.step_wait, AgentFit.pause, AgentTrainer.update_normaliser
 
     def stepped(self):
         out = step(self)
         received["steps"].append((self, self.recorder.observation.copy(), out[0].copy()))
         return out
 
-    def turned(self):
-        received["before"].append((weights(self.agent.model.policy), weights(self.adversary.model.policy)))
-        steps = len(received["steps"])
-        turn(self)
+    def turned(self, checkpoint):
+        before = weights(self.agent.model.policy), weights(self.adversary.model.policy)
+        steps, taken = len(received["steps"]), self.adversary.model.num_timesteps
+        turn(self, checkpoint)
         assert len(received["steps"]) == steps  # the agent's environments stand still
+        if self.adversary.model.num_timesteps == taken:
+            return
+        received["before"].append(before)
         received["after"].append((weights(self.agent.model.policy), weights(self.adversary.model.policy)))
         director = self.adversary.snapshot.director
         x = torch.randn(3, 5) if self.agent.victim.observation_space.shape == (5,) else torch.randn(3, 4)
@@ -110,7 +113,7 @@ def what_was_seen():
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(AgentVecEnv, "step_wait", stepped)
-        patched.setattr(AgentFit, "train_adversary", turned)
+        patched.setattr(AgentFit, "pause", turned)
         patched.setattr(AgentTrainer, "update_normaliser", settled)
         train_agent(Slope, "pa-ad", 0.1, 256, scale="victim", **SMALL)
     return received
@@ -472,7 +475,6 @@ def test_without_an_algorithm_an_agent_goes_on_by_that_of_its_kind(tmp_path):
         ({"victim": 3}, VictimError, "a victim is 'zoo:NAME'"),
         ({"env": "Pendulum-v1", "adversary": "min-best"}, VictimError, "use max-diff"),
         ({**RECURRENT, "robust": "sa"}, ThreatError, "robust= is for ppo, a2c and dqn, not for recurrent-ppo"),
-        ({**RECURRENT, "robust": "smoothed"}, ThreatError, "smoothing is for agents without a hidden state"),
         ({**RECURRENT, "victim": "zoo:cartpole-ppo"}, VictimError, "from a recurrent victim, got a feed-forward one"),
         ({**RECURRENT, "env": "tests/Frames-v0", "eps": 1}, SpaceError, "use ppo on stacks of frames"),
         ({**RECURRENT, "settings": {"n_stepps": 3}}, ThreatError, "RecurrentPPO takes .*, not n_stepps"),

@@ -22,7 +22,7 @@ pytest.importorskip("sb3_contrib")
 from sb3_contrib.common.recurrent.buffers import RecurrentRolloutBuffer
 
 from adv_wrappers.training.agent import train_agent
-from adv_wrappers.training.agent_fit import DirectorSnapshot, SnapshotAdversary
+from adv_wrappers.training.defences.atla import DirectorSnapshot, SnapshotAdversary
 from adv_wrappers.training.sb3.vec_env import AgentVecEnv
 from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
 

@@ -57,7 +57,7 @@ from adv_wrappers.training.folder import (
     read_record,
     warn_of_unknown,
 )
-from adv_wrappers.training.resilience.result import AttackedEpisodes, Resilience, Robustness, TransferRow
+from adv_wrappers.training.resilience.result import AttackedEpisodes, Resilience, TransferRow
 from adv_wrappers.training.sb3.algorithms import Training
 from adv_wrappers.training.sb3.hyperparameters import timing_settings
 from adv_wrappers.utils.reading import read_json
@@ -216,11 +216,6 @@ class Measurement:
         self.folder = TrainingFolder(asked["out"], "resilience" if budget is None else "robustness", known)
         self.seeds = draw_seeds(asked["test_seed"], asked["episodes"])
 
-    @property
-    def kind(self) -> type[Resilience]:
-        """The class of the result."""
-        return Resilience if self.budget is None else Robustness
-
     def run(self) -> Resilience:
         """Measure what the folder does not hold yet.
 
@@ -251,20 +246,26 @@ class Measurement:
             if not known:
                 save(transfer=[*done["transfer"], rows[-1]])
         # all of it as one result
-        data = {
-            **done,
-            "kind": self.kind.kind,
-            "victim": self.victim.described(),
-            "env": self.environment.described,
-            "about": self.about,
-            "episode_seeds": self.seeds,
-            "r_max": r_max,
-            "transfer": rows,
-            **({} if self.budget is None else {"budget": self.budget, "hard": self.hard}),
-        }
-        found = self.kind.from_dict(data, adversary)
+        found = Resilience(
+            adversary=adversary,
+            victim=self.victim.described(),
+            env=self.environment.described,
+            r_max=r_max,
+            test=AttackedEpisodes.from_dict(done["test"], r_max),
+            training=AttackedEpisodes.from_dict(done["training"], r_max),
+            clean_returns=np.asarray(done["clean_returns"], np.float64),
+            histogram=np.asarray(done["histogram"], np.int64),
+            transfer=tuple(map(TransferRow.from_dict, rows)),
+            steps=done["steps"],
+            seconds=done["seconds"],
+            episode_seeds=tuple(self.seeds),
+            about=self.about,
+            versions=done["versions"],
+            budget=self.budget,
+            hard=self.hard,
+        )
         if self.folder.out is not None:
-            found.to_json(self.folder.out / f"{self.kind.kind}.json")
+            found.to_json(self.folder.out / f"{found.kind}.json")
         return found
 
     def _reward(self, r_max: float) -> PerturbationCost:

@@ -40,7 +40,7 @@ from adv_wrappers.training.resilience.measurement import (
     MeasurementProgress,
     PerturbationLike,
 )
-from adv_wrappers.training.resilience.result import Resilience, Robustness
+from adv_wrappers.training.resilience.result import Resilience
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.validation import (
     AttackCount,
@@ -158,7 +158,7 @@ def robustness(
     env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
     **options: Any,
-) -> Robustness:
+) -> Resilience:
     """Measure the test-time robustness of a victim: how much regret a budget of perturbations causes.
 
     Args:
@@ -177,6 +177,4 @@ def robustness(
     given = {**locals()}
     for name in ("budget", "hard", "options"):
         del given[name]
-    found = Measurement(checked_arguments(resilience, **given, **options), budget, hard).run()
-    assert isinstance(found, Robustness)
-    return found
+    return Measurement(checked_arguments(resilience, **given, **options), budget, hard).run()

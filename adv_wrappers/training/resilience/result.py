@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.rendering.plots import TrainingCurve, plot_histograms, plot_trainings
 from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.utils.files import write_json
-from adv_wrappers.utils.reading import decoding, read_result
 
 LAST = 100  # episodes that the training columns of Table 6 are taken over
 TABLE_COLUMNS = (
@@ -140,15 +138,13 @@ class TransferRow:
 
 @dataclass(frozen=True)
 class Resilience(Tabular):
-    """The test-time resilience of a victim: how few perturbations a learned adversary needs for the largest regret.
+    """The resilience of a victim, or its robustness: what perturbations by a learned adversary cost it in a test.
 
     What a trained adversary reaches is an upper bound on the perturbations that are needed, never the number itself;
-    :func:`.fewest_perturbations` computes it where victim and environment are
-    deterministic.
+    :func:`.fewest_perturbations` computes it where victim and environment are deterministic.
 
     Attributes:
-        adversary: the trained adversary, which ``evaluate`` and every wrapper take; None in a result that was read
-            without its folder.
+        adversary: the trained adversary, which ``evaluate`` and every wrapper take.
         victim: ``ref``, ``fingerprint`` (sha256 of the weights) and ``select``.
         env: ``id`` and ``kwargs``.
         r_max: the return that regret is counted from.
@@ -162,10 +158,12 @@ class Resilience(Tabular):
         episode_seeds: the seeds of the test's episodes.
         about: the arguments of the measurement.
         versions: the versions of Python and of the packages that numbers depend on.
+        budget: the largest number of perturbations of an episode, of a measurement of robustness: the regret is one
+            that this many can reach, at least. None of one of resilience.
+        hard: whether no more were possible; else each beyond the budget cost ``budget`` times as much (Algorithm 2).
     """
 
-    kind: ClassVar[str] = "resilience"
-    adversary: Learned | None
+    adversary: Learned
     victim: dict[str, Any]
     env: dict[str, Any]
     r_max: float
@@ -179,6 +177,13 @@ class Resilience(Tabular):
     episode_seeds: tuple[int, ...]
     about: dict[str, Any]
     versions: dict[str, str]
+    budget: int | None = None
+    hard: bool = False
+
+    @property
+    def kind(self) -> str:
+        """``"resilience"``, or ``"robustness"`` where there is a budget."""
+        return "resilience" if self.budget is None else "robustness"
 
     @property
     def returns(self) -> NDArray[np.float64]:
@@ -211,37 +216,12 @@ class Resilience(Tabular):
             "histogram": self.histogram.tolist(),
             "transfer": [row.to_dict() for row in self.transfer],
             "episode_seeds": list(self.episode_seeds),
+            **({} if self.budget is None else {"budget": self.budget, "hard": self.hard}),
         }
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON: all of it, or nothing."""
         write_json(Path(path), self.to_dict())
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any], adversary: Learned | None = None) -> Resilience:
-        """Inverse of :meth:`to_dict`; raises :class:`ValueRangeError` for a dictionary of another form."""
-        try:
-            if data["kind"] != cls.kind:
-                raise ValueRangeError(f"expected the result of {cls.kind}, got that of {data['kind']!r:.80}")
-            return cls(
-                adversary=adversary,
-                **{name: data[name] for name in _PLAIN},
-                test=AttackedEpisodes.from_dict(data["test"], data["r_max"]),
-                training=AttackedEpisodes.from_dict(data["training"], data["r_max"]),
-                clean_returns=np.asarray(data["clean_returns"], np.float64),
-                histogram=np.asarray(data["histogram"], np.int64),
-                transfer=tuple(TransferRow.from_dict(row) for row in data["transfer"]),
-                episode_seeds=tuple(data["episode_seeds"]),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueRangeError(f"expected the result of {cls.kind} with its attributes: {error!r}") from error
-
-    @classmethod
-    def from_json(cls, path: str | Path, adversary: Learned | None = None) -> Resilience:
-        """Read what :meth:`to_json` wrote; raises :class:`ValueRangeError` for a file that is no such result."""
-        data = read_result(path)
-        with decoding(path, ValueRangeError):
-            return cls.from_dict(data, adversary)
 
     def figures(self) -> list[dict[str, Any]]:
         """What :meth:`table` says, one dictionary for each victim; figures of the training are None for the others."""
@@ -277,7 +257,8 @@ class Resilience(Tabular):
 
     def title(self) -> str:
         """What was measured, in a few words."""
-        return f"{self.kind} of {self.victim.get('ref') or 'victim'} on {self.env['id']}"
+        form = "" if self.budget is None else f" at {self.budget} perturbations ({'hard' if self.hard else 'soft'})"
+        return f"{self.kind} of {self.victim.get('ref') or 'victim'} on {self.env['id']}{form}"
 
     def plot_training(self, path: str | Path) -> None:
         """Write the training curve (Figures 1-3 and 7-12): regret and perturbations by steps of the training.
@@ -291,33 +272,3 @@ class Resilience(Tabular):
     def plot_histogram(self, path: str | Path) -> None:
         """Write the perturbations of the test by time step (Figures 4-6); formats as for :meth:`plot_training`."""
         plot_histograms({"": self.histogram}, len(self.test), path, self.title())
-
-
-@dataclass(frozen=True)
-class Robustness(Resilience):
-    """The test-time robustness of a victim: the regret that a budget of perturbations can reach, at least.
-
-    Attributes:
-        budget: the largest number of perturbations of an episode.
-        hard: whether no more were possible; else each beyond the budget cost ``budget`` times as much (Algorithm 2).
-    """
-
-    kind: ClassVar[str] = "robustness"
-    budget: int = 0
-    hard: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "budget": self.budget, "hard": self.hard}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any], adversary: Learned | None = None) -> Robustness:
-        made = super().from_dict(data, adversary)
-        assert isinstance(made, Robustness)
-        try:
-            return replace(made, budget=int(data["budget"]), hard=bool(data["hard"]))
-        except KeyError as error:
-            raise ValueRangeError(f"expected the result of {cls.kind} with its attributes: {error!r}") from error
-
-    def title(self) -> str:
-        form = "hard" if self.hard else "soft"
-        return f"{super().title()} at {self.budget} perturbations ({form})"
