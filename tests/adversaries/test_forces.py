@@ -14,6 +14,7 @@ import adv_wrappers as adv
 from adv_wrappers.adversaries import Director, Forces, Learned
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.victims.policy_runner import PolicyRunner
+from tests.toys import Brief
 
 SPACES = gym.make("InvertedPendulum-v5")
 STILL = adv.from_module(torch.nn.Linear(4, 1), SPACES.observation_space, SPACES.action_space, "mean")
@@ -108,24 +109,19 @@ def test_an_agent_that_is_trained_against_forces(tmp_path):
     assert report.threats[1]["attacked_fraction"] == 1.0
 
 
-class Brittle(gym.Env):
+class Brittle(Brief):
     """Diverges where it is more than 1.4 times as heavy."""
 
     physical_parameters = {"mass": "m"}  # noqa: RUF012
     observation_space = gym.spaces.Box(-np.inf, np.inf, (4,))
     action_space = gym.spaces.Box(-1, 1, (1,))
+    steps, cut, m = 20, False, 1.0
 
-    def __init__(self):
-        self.m, self.t = 1.0, 0
+    def seen(self):
+        return np.full(4, 0.0 if self.t == 0 else np.inf if self.m > 1.4 else 0.1, np.float32)
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(4, np.float32), {}
-
-    def step(self, action):
-        self.t += 1
-        return np.full(4, np.inf if self.m > 1.4 else 0.1, np.float32), 1.0, self.t == 20, False, {}
+    def act(self, action):
+        return 1.0
 
 
 @pytest.mark.filterwarnings("ignore:the simulation diverged:RuntimeWarning")

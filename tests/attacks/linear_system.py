@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -12,6 +11,7 @@ from adv_wrappers.attacks.model_based import PlanningProblem
 from adv_wrappers.attacks.targets import Reach
 from adv_wrappers.core import rng
 from adv_wrappers.core.engine.context import Context
+from tests.toys import Brief
 
 A = torch.tensor([[1.0, 0.1], [-0.05, 0.98]], dtype=torch.float64)
 B = torch.tensor([[0.02], [0.3]], dtype=torch.float64)
@@ -26,7 +26,7 @@ class LinearSystem:
         return obs @ A.T + act @ B.T, obs.new_zeros(obs.shape[:-1])
 
 
-class Cart(gym.Env):
+class Cart(Brief):
     """The linear system as an environment."""
 
     observation_space = spaces.Box(-LARGE, LARGE, (2,), np.float64)
@@ -35,14 +35,15 @@ class Cart(gym.Env):
     def __init__(self, steps=12, reward=lambda state: state[0]):
         self.steps, self.reward = steps, reward
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.state, self.t = self.np_random.normal(size=2), 0
-        return self.state.copy(), {}
+    def begin(self):
+        self.state = self.np_random.normal(size=2)
 
-    def step(self, action):
-        self.state, self.t = A.numpy() @ self.state + B.numpy() @ np.asarray(action, np.float64), self.t + 1
-        return self.state.copy(), float(self.reward(self.state)), False, self.t == self.steps, {}
+    def seen(self):
+        return self.state.copy()
+
+    def act(self, action):
+        self.state = A.numpy() @ self.state + B.numpy() @ np.asarray(action, np.float64)
+        return self.reward(self.state)
 
 
 def agent(limit=LARGE):

@@ -222,7 +222,7 @@ def test_images_under_newest():
             super().__init__()
             self.observation_space = space
 
-        def answer(self):
+        def seen(self):
             return np.random.default_rng(self.place).integers(0, 256, space.shape, np.uint8)
 
     net = torch.nn.Sequential(torch.nn.Flatten(), linear(randn(2, 72, dtype=torch.float32)))

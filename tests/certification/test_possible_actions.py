@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -14,24 +13,19 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
 from tests.core.helpers import linear, randn
 from tests.every_case import every_case
+from tests.toys import Brief
 
 
-class Recorded(gym.Env):
+class Recorded(Brief):
     """Shows the rows of an array, one a step."""
 
     action_space = spaces.Discrete(2)
 
     def __init__(self, space, rows):
-        self.observation_space, self.rows = space, rows
+        self.observation_space, self.rows, self.steps = space, rows, len(rows) - 1
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self.rows[0], {}
-
-    def step(self, action):
-        self.t += 1
-        return self.rows[self.t], 0.0, False, self.t == len(self.rows) - 1, {}
+    def seen(self):
+        return self.rows[self.t]
 
 
 def recording(space, steps=30, seed=0):

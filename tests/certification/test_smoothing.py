@@ -24,24 +24,26 @@ from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.core.helpers import actor, chooser, linear, mlp, randn
 from tests.evaluation.agents import make_short
+from tests.toys import Brief
 
 NORMAL = NormalDist()
 
 
-class OneLook(gym.Env):
+class OneLook(Brief):
     """One step: the observation is ``start``, and the action 0 earns 1."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float64)
+    action_space = spaces.Discrete(2)
+    steps, cut = 1, False
 
     def __init__(self, start: float = 1.0) -> None:
         self.start = start
-        self.observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float64)
-        self.action_space = spaces.Discrete(2)
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.array([self.start, 0, 0, 0]), {}
+    def seen(self):
+        return np.array([self.start, 0, 0, 0])
 
-    def step(self, action):
-        return np.array([self.start, 0, 0, 0]), float(action == 0), True, False, {}
+    def act(self, action):
+        return action == 0
 
 
 def threshold(sigma: float, vote: int = 1) -> Smoothed:

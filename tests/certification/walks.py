@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -13,30 +12,33 @@ from numpy.typing import NDArray
 from adv_wrappers import from_module
 from adv_wrappers.victims import Victim
 from tests.core.helpers import box, linear, randn
+from tests.toys import Brief
 
 STEPS = 7
 
 
-class Walk(gym.Env):
+class Walk(Brief):
     """Eleven places in a circle, on which rewards and the end of an episode depend, after seven steps at the latest."""
+
+    steps = STEPS
 
     def __init__(self, actions: int = 2, lost: float = 0.0) -> None:
         self.observation_space, self.action_space = box(3), spaces.Discrete(actions, start=1)
         self.lost = lost
 
-    def answer(self) -> NDArray[np.float64]:
+    def begin(self) -> None:
+        self.place = int(self.np_random.integers(11))
+
+    def seen(self) -> NDArray[np.float64]:
         place = self.place * 2 * np.pi / 11
         return np.array([np.sin(place), np.cos(place), self.t / 2])
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place, self.t = int(self.np_random.integers(11)), 0
-        return self.answer(), {}
+    def act(self, action):
+        self.place = (3 * self.place + 2 * int(action) + self.t) % 11
+        return (self.place * 7 + (self.t + 1) * 3) % 11 / 8 - self.lost
 
-    def step(self, action):
-        self.place, self.t = (3 * self.place + 2 * int(action) + self.t) % 11, self.t + 1
-        reward = (self.place * 7 + self.t * 3) % 11 / 8 - self.lost
-        return self.answer(), reward, self.place == 7 and self.t > 4, self.t == STEPS, {}
+    def over(self) -> bool:
+        return self.place == 7 and self.t > 4
 
 
 def walker(actions: int = 2, kind: str = "q", seed: int = 4, **more: object) -> Victim:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from adv_wrappers import daylight
 from adv_wrappers.core import rng
 from adv_wrappers.daylight import opencv
+from tests.toys import Brief
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (16, 20, 3), np.uint8)
 X = torch.from_numpy(PICTURE)[None]
@@ -49,25 +50,19 @@ def at_step(batch: int, episode: int = 0, t: int = 0, low: float = 0, high: floa
     return types.SimpleNamespace(episode_key=key, key=rng.fold(key, t), space=space)
 
 
-class Still(gym.Env):
+class Still(Brief):
     """Shows one picture for some steps."""
 
-    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
     action_space = spaces.Discrete(2)
+    steps, cut = LENGTH, False
 
     def __init__(self, kind: str = "grid") -> None:
         self.picture = PICTURE if kind == "grid" else (PICTURE / 255 * 4 - 1).astype(np.float32)
         low, high = (0, 255) if kind == "grid" else (-1, 3)
         self.observation_space = spaces.Box(low, high, PICTURE.shape, self.picture.dtype.type)
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self.picture, {}
-
-    def step(self, action):
-        self.t += 1
-        return self.picture, 0.0, self.t == LENGTH, False, {}
+    def seen(self):
+        return self.picture
 
 
 def episodes(env: gym.Env, seed: int, count: int = 2) -> list[list[bytes]]:

@@ -30,6 +30,7 @@ from tests.evaluation.agents import Film, balancing, short, watcher
 from tests.every_case import every_case
 from tests.executors import LastFirst
 from tests.rigs import RIGS
+from tests.toys import Brief
 
 
 class Counting(gym.Wrapper[Any, Any, Any, Any]):
@@ -104,23 +105,21 @@ def test_action_attacks_are_measured_at_the_environment(victim: Victim) -> None:
     assert row["l2"] is None
 
 
-class Still(gym.Env[Any, Any]):
+class Still(Brief):
     """Twenty steps of zeros (or of what it is told), with continuous actions."""
 
     observation_space = gym.spaces.Box(-10, 10, (3,), np.float64)
     action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    steps = 20
 
     def __init__(self, value: float = 0.0, reward: float = 1.0) -> None:
         self.value, self.gain = value, reward
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.t = 0
-        return np.full(3, self.value), {}
+    def seen(self) -> Any:
+        return np.full(3, self.value)
 
-    def step(self, action: Any) -> Any:
-        self.t += 1
-        return np.full(3, self.value), self.gain, False, self.t == 20, {}
+    def act(self, action: Any) -> float:
+        return self.gain
 
 
 def test_distances_of_sign_noise_are_exact() -> None:

@@ -22,6 +22,7 @@ from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from tests.laws.checks import by_turns
 from tests.rigs import spread
+from tests.toys import Brief
 
 CART = gym.make("CartPole-v1")
 BUDGET = adv.Linf(0.3, scale=(0.1, 0.5, 0.05, 0.5))
@@ -168,23 +169,23 @@ def test_vector(case, mode):
     assert ended > 3
 
 
-class Push(gym.Env):
+class Push(Brief):
     """Two numbers that the agent is to keep near zero, and that its own noise drives away."""
 
     observation_space = spaces.Box(-10.0, 10.0, (2,), np.float64)
     action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    steps = PUSHES
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.x, self.t = self.np_random.normal(size=2), 0
-        return self.x.copy(), {}
+    def begin(self):
+        self.x = self.np_random.normal(size=2)
 
-    def step(self, action):
-        self.t += 1
-        self.x = np.clip(
-            0.95 * self.x + 0.5 * np.asarray(action, np.float64) + 0.1 * self.np_random.normal(size=2), -10, 10
-        )
-        return self.x.copy(), float(-np.square(self.x).sum()), False, self.t == PUSHES, {}
+    def seen(self):
+        return self.x.copy()
+
+    def act(self, action):
+        drift = 0.1 * self.np_random.normal(size=2)
+        self.x = np.clip(0.95 * self.x + 0.5 * np.asarray(action, np.float64) + drift, -10, 10)
+        return -np.square(self.x).sum()
 
 
 def pusher(kind: str, select: str = "mode"):

@@ -16,25 +16,23 @@ from adv_wrappers.studies import gate as gate_module
 from adv_wrappers.studies.gate import BUDGET_VARIABLE, _SequentialTest, _Tried, assert_robust
 from tests.evaluation.agents import balancing, make_short, short
 from tests.every_case import every_case
+from tests.toys import Brief
 
 pytest_plugins = ("pytester",)
 
 
-class Lottery(gym.Env):
+class Lottery(Brief):
     """Five steps whose reward is 1, drawn with the probability 0.7, and 0.5 where the agent was led to action 1."""
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float64)
     action_space = gym.spaces.Discrete(2)
+    steps, cut = 5, False
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.left = 5
-        return np.full(1, -0.1), {}
+    def seen(self):
+        return np.full(1, -0.1)
 
-    def step(self, action):
-        self.left -= 1
-        won = self.np_random.uniform() < (0.5 if action else 0.7)
-        return np.full(1, -0.1), float(won), self.left == 0, False, {}
+    def act(self, action):
+        return self.np_random.uniform() < (0.5 if action else 0.7)
 
 
 def player():

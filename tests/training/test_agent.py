@@ -40,6 +40,7 @@ from adv_wrappers.training.sb3.conversion import live_victim, update_normaliser
 from adv_wrappers.training.sb3.vec_env import AgentVecEnv
 from tests import rigs  # noqa: F401 - registers tests/Frames-v0
 from tests.every_case import every_case
+from tests.toys import Brief
 
 SMALL: dict[str, Any] = {
     "num_envs": 4, "phase": 128, "checks": 2, "episodes": 2,
@@ -50,26 +51,20 @@ SMALL: dict[str, Any] = {
 RECURRENT = {"algorithm": "recurrent-ppo"}
 
 
-class Slope(gym.Env):
+class Slope(Brief):
     """Five features of very different spread that drift; going along the first one pays; eight steps an episode."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (5,), np.float64)
     action_space = spaces.Box(-2.0, 2.0, (2,), np.float32)
     spread = np.array([0.01, 1.0, 30.0, 4.0, 0.5])
 
-    def _seen(self):
-        return 7.0 + self.spread * self.np_random.normal(size=5)
+    def seen(self):
+        self.obs = 7.0 + self.spread * self.np_random.normal(size=5)
+        return self.obs
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t, self.obs = 0, self._seen()
-        return self.obs, {}
-
-    def step(self, action):
+    def act(self, action):
         assert self.action_space.contains(action)
-        reward = float(action[0] * (self.obs[0] - 7.0) * 100)
-        self.t, self.obs = self.t + 1, self._seen()
-        return self.obs, reward, False, self.t == 8, {}
+        return action[0] * (self.obs[0] - 7.0) * 100
 
 
 def weights(policy):

@@ -9,33 +9,32 @@ from gymnasium import spaces
 
 from adv_wrappers import from_module, train_critic
 from tests.core.helpers import linear
+from tests.toys import Brief
 
 SEEN, ACTED = spaces.Box(-np.inf, np.inf, (2,), np.float64), spaces.Box(-2.0, 2.0, (1,), np.float32)
 
 
-class Toy(gym.Env):
+class Toy(Brief):
     """States that nothing changes, uniform in [-1, 1]^2, and a reward of ``1 + a s_0``.
 
     Cut short every second step, ``Q(s, a) = 1 + a s_0 + gamma E[reward] / (1 - gamma)``; where every step is the last
     one (``ends``), ``Q(s, a) = 1 + a s_0``.
     """
 
+    steps = 2
+
     def __init__(self, ends: bool = False) -> None:
         self.observation_space, self.action_space, self.ends = SEEN, ACTED, ends
 
-    def _see(self):
-        self.seen = self.np_random.uniform(-1, 1, 2)
-        return self.seen
+    def seen(self):
+        self.shown = self.np_random.uniform(-1, 1, 2)
+        return self.shown
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self._see(), {}
+    def act(self, action):
+        return 1.0 + float(action[0]) * self.shown[0]
 
-    def step(self, action):
-        self.t += 1
-        reward = 1.0 + float(action[0]) * self.seen[0]
-        return self._see(), reward, self.ends, not self.ends and self.t % 2 == 0, {}
+    def over(self):
+        return self.ends
 
 
 class Stopped(Exception):

@@ -27,6 +27,7 @@ from adv_wrappers.training.defences.sa import SADQN, hinge
 from adv_wrappers.training.sb3.conversion import live_victim
 from adv_wrappers.training.sb3.prioritized_dqn import PrioritizedDQN, error
 from tests.every_case import every_case
+from tests.toys import Brief
 from tests.training.defences.dqn_toys import SMALL, lines, made, random_batch
 
 
@@ -213,26 +214,21 @@ def test_a_dueling_network_learns_by_its_bounds():
     torch.testing.assert_close(bounds.net(x), model.q_net(x))
 
 
-class Pictures(gym.Env):
-    """Pictures of one of two sides. Episodes of eight steps."""
+class Pictures(Brief):
+    """Pictures of one of two sides."""
 
     observation_space = spaces.Box(0, 255, (2, 12, 12), np.uint8)
     action_space = spaces.Discrete(2)
+    cut = False
 
-    def _seen(self):
+    def seen(self):
         self.side = int(self.np_random.integers(2))
         picture = np.zeros((2, 12, 12), np.uint8)
         picture[..., 6 * self.side : 6 * self.side + 6] = 200
         return picture
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self._seen(), {}
-
-    def step(self, action):
-        reward, self.t = float(action == self.side), self.t + 1
-        return self._seen(), reward, self.t == 8, False, {}
+    def act(self, action):
+        return action == self.side
 
 
 def test_dqn_on_images_ends_as_a_card_that_another_training_begins_from(tmp_path):

@@ -16,6 +16,7 @@ from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.radial import Radial
 from adv_wrappers.training.sb3.algorithms import Training
 from adv_wrappers.training.sb3.conversion import live_victim
+from tests.toys import Brief
 
 SMALL: dict[str, Any] = {
     "steps": 128, "num_envs": 4, "checks": 2, "episodes": 2,
@@ -23,28 +24,22 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Reach(gym.Env):
+class Reach(Brief):
     """Four features, two numbers to act with, eight steps an episode."""
 
     observation_space = spaces.Box(-3.0, 3.0, (4,), np.float32)
     action_space: spaces.Space = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self._seen(), {}
-
-    def _seen(self):
+    def seen(self):
         return self.np_random.uniform(-3, 3, 4).astype(np.float32)
 
     def seen_at(self, i):
         """The observation of this number."""
         self._np_random = np.random.default_rng(i)
-        return self._seen()
+        return self.seen()
 
-    def step(self, action):
-        self.t += 1
-        return self._seen(), float(np.sum(action)), False, self.t == 8, {}
+    def act(self, action):
+        return np.sum(action)
 
 
 class Pictures(Reach):
@@ -53,12 +48,11 @@ class Pictures(Reach):
     observation_space = spaces.Box(0, 255, (2, 36, 36), np.uint8)
     action_space = spaces.Discrete(3)
 
-    def _seen(self):
+    def seen(self):
         return self.np_random.integers(0, 256, (2, 36, 36), dtype=np.uint8)
 
-    def step(self, action):
-        obs, _, terminated, truncated, info = super().step(0)
-        return obs, 5.0 if action == 2 else -3.0, terminated, truncated, info
+    def act(self, action):
+        return 5.0 if action == 2 else -3.0
 
 
 def bounded(env, budget, algorithm="ppo", **settings):

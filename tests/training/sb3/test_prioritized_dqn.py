@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -12,26 +11,22 @@ from stable_baselines3.common.env_util import make_vec_env
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.sb3.prioritized_dqn import SMALLEST, LayerNormQPolicy, PrioritizedDQN
+from tests.toys import Brief
 
 
-class NameTheState(gym.Env):
+class NameTheState(Brief):
     """One of three states, drawn anew at every step; the action that names it is paid. Episodes of eight steps."""
 
     observation_space = spaces.Box(0.0, 1.0, (3,), np.float32)
     action_space = spaces.Discrete(3)
+    cut = False
 
-    def shown(self):
+    def seen(self):
         self.state = int(self.np_random.integers(3))
         return np.eye(3, dtype=np.float32)[self.state]
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return self.shown(), {}
-
-    def step(self, action):
-        reward, self.steps = float(action == self.state), self.steps + 1
-        return self.shown(), reward, self.steps >= 8, False, {}
+    def act(self, action):
+        return action == self.state
 
 
 def small(**settings):
