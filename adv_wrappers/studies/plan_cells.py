@@ -333,15 +333,15 @@ class _GridExpansion:
                         raise ThreatError(f"{text} has no JSON form, which a plan needs")
                     made.append(
                         PlanCell(
-                            key,
-                            name,
-                            grid.select,
-                            grid.device,
-                            environment,
-                            None if isinstance(threat, AttackRecipe) else threat,
-                            recipe,
-                            text,
-                            episodes,
+                            key=key,
+                            victim=name,
+                            select=grid.select,
+                            device=grid.device,
+                            environment=environment,
+                            threat=None if isinstance(threat, AttackRecipe) else threat,
+                            recipe=recipe,
+                            name=text,
+                            episodes=episodes,
                         )
                     )
         # seed by seed: so a run that is cut short has whole tables

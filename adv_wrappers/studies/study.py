@@ -7,7 +7,7 @@ play, and the same call goes on after an interruption: the rule names the same c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from adv_wrappers.errors import ValueRangeError, WorkerError
@@ -48,7 +48,7 @@ def play_study(
     victims: Mapping[str, Victim] | None = None,
     progress: RunProgress | None = None,
     minutes: float | None = None,
-    failed: Callable[[str, str], object] | None = None,
+    failed: dict[str, str] | None = None,
 ) -> Conclusion:
     """Play what a study names, until it names no more, and return its conclusion.
 
@@ -58,12 +58,13 @@ def play_study(
             being played.
         minutes: after which no further plan is begun; None plays all. Without it, the conclusion does not depend on how
             fast the machine is.
-        failed: called with the text of a cell's threat and its error, where the study goes on without the row; None
-            ends it.
+        failed: filled in with the errors of cells, by the text of their threat, where the study goes on without their
+            rows; None ends it.
 
     Raises:
         AdvWrappersError: as :func:`adv_wrappers.studies.run`.
-        WorkerError: for a cell that failed, since the rule has to see its row, unless ``failed`` is given.
+        WorkerError: for a cell that failed, since the rule has to see its row, unless ``failed`` is given and it is not
+            the run without a threat.
         ValueRangeError: for a rule that names nothing but cells that were played.
     """
     deadline = Deadline(None if minutes is None else 60 * minutes)
@@ -81,9 +82,9 @@ def play_study(
             found = store.found(keys)
             without = [cell for cell in cells.cells if cell.key not in found]
             for cell, (name, error) in zip(without, summary.failed.items(), strict=True):  # both in the plan's order
-                if failed is None:
+                if failed is None or cell.is_clean:
                     raise WorkerError(f"{type(study).__name__} has no row of {name}: {error}")
-                failed(cell.name, error)
+                failed[cell.name] = error
             rows |= {key: found[key] for key in keys if key in found and key not in rows}
             played.update(keys)
     return study.conclusion([*rows.values()])
