@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -199,19 +199,6 @@ class Certificate:
         episodes = f"{len(self.seeds)} episodes" if self.seeds else "all episodes"
         said = "; ".join(filter(None, (figures, cut_text(self.cut))))
         return f"<Certificate of {self.victim} in {self.env} within {self.within!r}, {episodes}: {said}>"
-
-
-def with_larger_radii(found: Sequence[Certificate]) -> list[Certificate]:
-    """Certificates of ascending radii with lower bounds that are at least those of larger ones.
-
-    What no attack within a radius does, none within a smaller one does. A search at a larger radius may find more,
-    where it has less to follow: the worst sequence comes to its end sooner.
-    """
-    best, raised = np.full(0, np.nan), list[Certificate]()
-    for one in reversed(found):
-        best = np.fmax(best, one.lower_returns) if raised else one.lower_returns
-        raised.append(replace(one, lower_returns=best))
-    return raised[::-1]
 
 
 def cut_text(cut: Sequence[Sequence[str]]) -> str:
