@@ -25,7 +25,7 @@ from adv_wrappers.networks.strided_convolution import SpaceToDepth, picture_layo
 from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal, trace
 
 OutputGradient = Callable[[Tensor], Tensor]  # of a loss: the network's output [B, K] to the gradient there, [B, K]
-Use = tuple[Operation, Memory, Any]  # of an operation, and the numbers of the values that it takes
+Use = tuple[Operation, Memory, Any, int]  # of an operation, and the numbers of the values that it takes and gives
 
 
 class LayerGraph:
@@ -37,13 +37,14 @@ class LayerGraph:
 
     Attributes:
         nodes: the layers.
+        is_chain: whether each takes what the one before it gives.
     """
 
     def __init__(self, nodes: Sequence[Node], frozen: bool = False) -> None:
         self.nodes, self.frozen = list(nodes), frozen
         operations = [node.operation for node in self.nodes]
         uses = [source for node in self.nodes for source in node.inputs]
-        self._uses: list[tuple[Operation, tuple[bool, bool, bool], Any]] = []
+        self._uses: list[tuple[Operation, tuple[bool, bool, bool], Any, int]] = []
         outer = {0}  # values with respect to which the gradient may be the memory that the attack gets
         for i, (node, operation) in enumerate(zip(self.nodes, operations, strict=True)):
             first = node.inputs[0]
@@ -54,7 +55,8 @@ class LayerGraph:
             if not inner and not operation.copies_gradient:
                 outer.add(i + 1)
             flags = alone, i == len(nodes) - 1, inner
-            self._uses.append((operation, flags, node.inputs if operation.several else first))
+            self._uses.append((operation, flags, node.inputs if operation.several else first, i + 1))
+        self.is_chain = all(source == number - 1 for *_, source, number in self._uses)
         self.copies_gradient = bool(operations) and operations[-1].copies_gradient
         self._prepared: list[Any] | None = None
 
@@ -70,8 +72,8 @@ class LayerGraph:
             if self.frozen and x.is_cpu and not is_in_torch_dispatch_mode():
                 self._prepared = prepared
         return [
-            (operation, Memory(*flags, weights), source)
-            for (operation, flags, source), weights in zip(self._uses, prepared, strict=True)
+            (operation, Memory(*flags, weights), source, number)
+            for (operation, flags, source, number), weights in zip(self._uses, prepared, strict=True)
         ]
 
     def input_gradient(self, output_gradient: OutputGradient) -> InputGradient:
@@ -178,7 +180,8 @@ class InputGradient:
     def __init__(self, graph: LayerGraph, output_gradient: OutputGradient) -> None:
         self.graph, self.output_gradient = graph, output_gradient
         self._rows: tuple[int, torch.dtype] | None = None  # what the memory is made for
-        self._uses: list[Use] = []
+        self._forward: list[Use] = []
+        self._backward: list[Use] = []
 
     def rearranged(self, x: Tensor) -> tuple[SpaceToDepth, InputGradient] | None:
         """How observations like ``x`` ``[B, *S]`` are rearranged, and their gradient so; None where it does not pay.
@@ -195,19 +198,36 @@ class InputGradient:
         if torch.is_grad_enabled():  # checked first, because leaving a context costs as much as a small layer
             with torch.no_grad():
                 return self(x)
-        if (x.size(0), x.dtype) != self._rows:  # memory is of inputs like the last ones
-            self._rows, self._uses = (len(x), x.dtype), self.graph.uses(x)
-        # forwards, and the gradient of the loss with respect to the output
+        if (x.size(0), x.dtype) != self._rows:
+            self._forget(x)
+        if not self.graph.is_chain:
+            return self._through_graph(x)
+        # a chain: forwards, the gradient of the loss with respect to the output, and backwards
+        for operation, memory, _, _ in self._forward:
+            x = operation.run(x, memory)
+        g = self.output_gradient(x)
+        if not self.graph.copies_gradient:
+            g = g.clone()
+        for operation, memory, _, _ in self._backward:
+            g = operation.backward(g, memory)
+        return g
+
+    def _forget(self, x: Tensor) -> None:
+        """Make memory anew: inputs like ``x`` come next."""
+        self._rows = len(x), x.dtype
+        self._forward = self.graph.uses(x)
+        self._backward = self._forward[::-1]
+
+    def _through_graph(self, x: Tensor) -> Tensor:
         values = [x]
-        for operation, memory, source in self._uses:
+        for operation, memory, source, _ in self._forward:
             taken = tuple([values[i] for i in source]) if operation.several else values[source]
             values.append(operation.run(taken, memory))
         g = self.output_gradient(values[-1])
         # backwards: the gradients of all that take a value are added up
         gradients: list[Tensor | None] = [None] * len(values)
         gradients[-1] = g if self.graph.copies_gradient else g.clone()
-        for number in range(len(self._uses), 0, -1):
-            operation, memory, source = self._uses[number - 1]
+        for operation, memory, source, number in self._backward:
             found = operation.backward(gradients[number], memory)  # type: ignore[arg-type]  # what takes it came before
             for i, part in zip(source, found, strict=True) if operation.several else ((source, found),):
                 before = gradients[i]
