@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.cli.interruption import resumable
-from adv_wrappers.cli.options import KIND, TRUST_FILE, VICTIM_FILE, finite_numbers, load_agent
+from adv_wrappers.cli.options import KIND, TRUST_FILE, VICTIM_FILE, load_agent
 from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.cli.signatures import command
+from adv_wrappers.cli.signatures import command, option_type
+from adv_wrappers.utils.validation import Expected, NotNegative
 
 
 @command(
     "certify",
     "adv_wrappers.certification.ranges.certified_ranges",
-    eps={"type": float, "multiple": True, "callback": finite_numbers},
+    eps={"type": option_type(Expected(NotNegative).parts), "multiple": True},
     victim=VICTIM_FILE,
     trust=TRUST_FILE,
 )

@@ -67,11 +67,6 @@ def finite_number(ctx: click.Context, param: click.Parameter, number: float | No
     raise click.BadParameter(f"expected a finite number, got {number}", ctx, param)
 
 
-def finite_numbers(ctx: click.Context, param: click.Parameter, numbers: Sequence[float]) -> Sequence[float]:
-    """The same for an option that may be given several times."""
-    return [number for number in numbers if finite_number(ctx, param, number) is not None]
-
-
 FOLDER = click.Path(path_type=Path, file_okay=False)
 POSITIVE = click.IntRange(min=1)
 

@@ -95,7 +95,7 @@ def arguments_of(function: str) -> dict[str, dict[str, Any]]:
     path, _, names = function.partition(":")
     return {
         name: {
-            "type": _type(annotation),
+            "type": option_type(_parts(annotation)),
             "default": inspect.Parameter.empty if default is None else _value(default),
             "help": _text(path, name),
         }
@@ -128,9 +128,9 @@ class _FloatRange(_Number, click.FloatRange):
     """The same."""
 
 
-def _type(annotation: ast.expr | None) -> Any:
+def option_type(union: Iterable[Part]) -> Any:
     """What an option takes: one of the words of a ``Literal``, a path, or a text, number or flag with its limits."""
-    parts = {part.kind: part for part in _parts(annotation)}
+    parts = {part.kind: part for part in union}
     if words := [word for word in parts[Literal].words if isinstance(word, str)] if Literal in parts else []:
         return click.Choice(words)
     if Path in parts:

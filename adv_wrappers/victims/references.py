@@ -17,6 +17,7 @@ import torch
 from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.errors import VictimError
 from adv_wrappers.registry import VICTIM_FILES, WITH_SPACES, written_references
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.reading import check_max_bytes
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.utils.validation import either
@@ -213,6 +214,7 @@ def load_victim(
     if isinstance(ref, Victim):
         return ref
     one_thread_in_workers()
+    check_choice("select", select, (None, "mode", "sample"), error=VictimError)
     how = _How(trust, select, device_of(device), dtype, stats, check_max_bytes(max_bytes))
     # KIND:REST, each kind with its loader
     kind, _, rest = ref.partition(":") if isinstance(ref, str) else ("", "", "")

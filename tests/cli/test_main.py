@@ -55,11 +55,11 @@ def invoke(*words: str):
         (["train-critic", "Hopper-v5", "--victim", "zoo:hopper-ppo", "--eps", "-1", "--out", "o"], "--eps must be"),
         (
             ["certify", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--eps", "nan"],
-            "--eps': expected a finite number",
+            "--eps must be a finite number of at least 0",
         ),
         (
             ["certify", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--eps", "-1"],
-            "--eps must be a list, each a finite",
+            "--eps must be a finite number of at least 0, got -1",
         ),
         (ADVERSARY, "an adversary needs a budget: give --eps"),
         ([*ADVERSARY, "--eps", "1", "--device", "cuda:99"], "'cuda:99'"),

@@ -86,3 +86,8 @@ def test_what_was_meant_is_said(shelf, tmp_path):
     (tmp_path / "agent.zip").write_bytes(b"no zip")
     with pytest.raises(CardError, match=r"agent\.zip"):  # found without its ending
         load_victim(f"sb3:{tmp_path}/agent")
+
+
+def test_an_unknown_way_to_act_is_no_fault_of_a_file():
+    with pytest.raises(VictimError, match=r"^select must be 'mode' or 'sample', got 'best'$"):
+        load_victim("zoo:cartpole-dqn", select="best")
