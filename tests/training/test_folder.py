@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import shutil
 import warnings
 
@@ -230,6 +231,27 @@ def test_what_json_cannot_hold_is_named(tmp_path, value):
     with pytest.raises(ValueRangeError, match=r"a folder keeps what JSON can hold, not environment\.kwargs\.x"):
         TrainingFolder(tmp_path / "a", "agent", {"environment": {"kwargs": {"x": value}}})
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "word"),
+    [
+        ({"card.json": {"name": "hopper", "network": {"kind": "gaussian-mlp"}}}, "(the card of a victim) belongs to"),
+        ({"card.json": {"format": 1, "kind": "adversary", "network": []}}, "(the card of a director) belongs to"),
+        (
+            {"state.json": {"kind": "adversary", "about": {}}},
+            "holds the training of an adversary, and not the training",
+        ),
+        ({"card.json": [3]}, "card.json belongs to something else, which"),
+        ({"report.json": {}}, "report.json belongs to something else, which"),
+    ],
+)
+def test_a_folder_of_something_else_is_left_alone(tmp_path, files, word):
+    for name, data in files.items():
+        (tmp_path / name).write_text(json.dumps(data))
+    with pytest.raises(ValueRangeError, match=f"{re.escape(word)}.*give another"):
+        TrainingFolder(tmp_path, "critic", {})
+    assert {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()} == files
 
 
 def optimizer_and_network():

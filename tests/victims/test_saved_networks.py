@@ -51,6 +51,15 @@ def test_a_folder_is_known_by_its_hash(make, called, tmp_path):
             type(saved)(str(tmp_path), saved.sha256 if change else None)
 
 
+def test_weights_of_another_card_are_refused(tmp_path):
+    for name in ("one", "other"):
+        net = ActionValue(Normalize(torch.zeros(5), torch.ones(5), 10.0), nn.Sequential(nn.Linear(7, 1)))
+        Critic.of(net, critic().card).save(tmp_path / name)
+    (tmp_path / "other" / "weights.safetensors").replace(tmp_path / "one" / "weights.safetensors")
+    with pytest.raises(CardError, match="not those that"):
+        Critic(str(tmp_path / "one"))
+
+
 @every_case(("make", "called"), KINDS)
 def test_what_is_no_folder_and_no_json(make, called, tmp_path):
     with pytest.raises(CardError, match=f"a {called} is read from a folder, got None"):

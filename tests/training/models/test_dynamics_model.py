@@ -145,14 +145,6 @@ def test_an_interrupted_training_goes_on(tmp_path, where):
     assert not seen
 
 
-def test_the_folder_of_another_training_is_refused(tmp_path):
-    train_dynamics(actor(), Linear, 400, hidden=(), out=tmp_path)
-    with pytest.raises(ValueRangeError, match=r"another training, with training\.transitions 400 and not 800"):
-        train_dynamics(actor(), Linear, 800, hidden=(), out=tmp_path)
-    with pytest.raises(ValueRangeError, match=r"another training, with training\.seed 0 and not 1"):
-        train_dynamics(actor(), Linear, 400, hidden=(), seed=1, out=tmp_path)
-
-
 def test_damaged_trajectories_are_named(tmp_path):
     def stop(part, done, total):
         if part == "random":

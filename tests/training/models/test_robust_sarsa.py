@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import re
 
 import gymnasium as gym
 import numpy as np
@@ -17,7 +16,7 @@ import adv_wrappers as adv
 from adv_wrappers import RobustSarsa, from_module
 from adv_wrappers.core.value import decode
 from adv_wrappers.environments.environment import Environment
-from adv_wrappers.errors import AdvWrappersError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.training.folder import described_victim
@@ -251,31 +250,6 @@ def test_text_dictionary_pickle_and_copy(folder, tmp_path):
     assert np.abs(env.reset(seed=0)[0] - Toy().reset(seed=0)[0]).max() <= 0.1 + 1e-12
 
 
-def test_a_folder_that_changed_raises(folder, tmp_path):
-    critic = Critic(str(folder)).save(tmp_path)
-    data = critic.to_dict()
-    card = (tmp_path / "card.json").read_text()
-    (tmp_path / "card.json").write_text(card.replace('"seed": 3', '"seed": 5'))
-    with pytest.raises(CardError, match="changed"):
-        decode(data)
-    assert Critic(str(tmp_path)).sha256 != critic.sha256
-    (tmp_path / "card.json").write_text(card)
-    one_critic(toy_victim(), Toy, steps=64, num_envs=2, seed=4).save(tmp_path / "other")
-    (tmp_path / "other" / "weights.safetensors").replace(tmp_path / "weights.safetensors")
-    with pytest.raises(CardError, match="not those that"):
-        decode(data)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"weights_sha256": 3, "network": {}, "observation": {}}'])
-def test_cards_that_are_none(folder, tmp_path, text):
-    with pytest.raises(CardError, match=r"card\.json"):
-        RobustSarsa(critic=str(tmp_path))
-    Critic(str(folder)).save(tmp_path)
-    (tmp_path / "card.json").write_text(text)
-    with pytest.raises(CardError, match=str(tmp_path)):
-        RobustSarsa(critic=tmp_path)
-
-
 def test_a_critic_of_other_shapes(folder):
     with pytest.raises(VictimError, match=r"\(\(2,\), \(1,\)\)"):
         RobustSarsa(actor(mlp(4, 3)), critic=str(folder))
@@ -310,51 +284,6 @@ def test_an_interrupted_training_goes_on(tmp_path, monkeypatch):
     apart = (finished(x, act) - partial(x, act)).abs().mean()
     fresh = (one_critic(toy_victim(), Toy, steps=64, seed=9)(x, act) - partial(x, act)).abs().mean()
     assert 0 < apart < 0.3 * fresh  # it went on from there, and did not begin anew
-
-    def never():
-        raise AssertionError("a finished training makes no environment")
-
-    never.__name__, never.__qualname__, never.__module__ = "Toy", "Toy", Toy.__module__
-    assert one_critic(toy_victim(), never, **how) == finished
-    with pytest.raises(ValueRangeError, match="with victim"):
-        one_critic(toy_victim(((0.4, 0.0),)), Toy, **how)
-    (tmp_path / "state.json").write_bytes(b"half a")
-    with pytest.raises(CardError, match=r"state\.json"):
-        one_critic(toy_victim(), Toy, **how)
-
-
-@pytest.mark.parametrize(
-    ("files", "word"),
-    [
-        ({"card.json": {"name": "hopper", "network": {"kind": "gaussian-mlp"}}}, "(the card of a victim) belongs to"),
-        ({"card.json": {"format": 1, "kind": "adversary", "network": []}}, "(the card of a director) belongs to"),
-        (
-            {"state.json": {"kind": "adversary", "about": {}}},
-            "holds the training of an adversary, and not the training",
-        ),
-        ({"card.json": [3]}, "card.json belongs to something else, which"),
-        ({"report.json": {}}, "report.json belongs to something else, which"),
-    ],
-)
-def test_a_folder_of_something_else_is_left_alone(tmp_path, files, word):
-    for name, data in files.items():
-        (tmp_path / name).write_text(json.dumps(data))
-    with pytest.raises(ValueRangeError, match=f"{re.escape(word)}.*give another"):
-        one_critic(toy_victim(), Unplayed, steps=64, out=tmp_path)
-    assert {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()} == files
-
-
-@every_case("value", [object(), np.int64(3), np.inf, {(1, 2): 3}])
-def test_what_no_card_can_hold_is_refused_before_the_first_round(tmp_path, value):
-    with pytest.raises(ValueRangeError, match=r"environment\.kwargs\.config"):
-        one_critic(toy_victim(), Unplayed, steps=64, env_kwargs={"config": value}, out=tmp_path / "one")
-    assert not (tmp_path / "one").exists()
-
-
-def test_a_folder_that_cannot_be_made_is_refused_before_the_first_round(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(AdvWrappersError, match="file"):
-        one_critic(toy_victim(), Unplayed, steps=64, out=tmp_path / "file" / "below")
 
 
 # arguments
