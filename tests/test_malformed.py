@@ -125,23 +125,6 @@ def test_mismatched_victims(preset, rig):
     refused(lambda: adv.wrap(RIGS[rig].env(), adv.threat(preset, eps=0.1, at=RIGS[rig].at)))
 
 
-def test_attacks_that_need_what_a_victim_lacks():
-    logits, gaussian = RIGS["logits"].victim(), RIGS["gaussian"].victim()
-    for victim in (logits, gaussian):
-        refused(lambda victim=victim: adv.MinQ(victim))
-        refused(lambda victim=victim: adv.RobustSarsa(victim))
-        refused(lambda victim=victim: adv.WorstAction(victim, by="q"))
-    refused(lambda: adv.MaxWorst(logits, by="q"))
-    refused(lambda: adv.CarliniWagner(logits, target=3))
-    refused(lambda: adv.CarliniWagner(logits, target=-1))
-    for kind in (adv.MinBest, adv.MaxWorst, adv.Momentum, adv.CarliniWagner):
-        refused(lambda kind=kind: kind(gaussian))
-    refused(lambda: adv.threat("noise", logits, eps=0.1, scale="victim"))
-    refused(lambda: adv.wrap(RIGS["mean"].env(), adv.threat("noise", eps=0.1, scale="victim")))
-    env = adv.wrap(RIGS["mean"].env(), adv.threat("max-diff", RIGS["mean"].victim(), eps=0.1, when=adv.Strategic(0.5)))
-    refused(lambda: env.reset(seed=0))
-
-
 @every_case(
     "preset", [n for n, p in adv.presets.items() if issubclass(p.kind, BoundedPerturbation) and p.on == "observation"]
 )
@@ -161,11 +144,6 @@ def test_less_than_one_grey_level(eps):
     refused(lambda: layer.set_budget(adv.Linf(eps)))
     assert layer.threat.within == adv.Linf(2.0)
     adv.wrap(env, adv.threat("noise", eps=eps), quantize=False).reset(seed=0)
-
-
-@pytest.mark.parametrize("budget", [0.1, None, adv.Noise()], ids=repr)
-def test_set_budget(budget):
-    refused(lambda: adv.wrap(RIGS["q"].env(), "noise:eps=2").set_budget(budget))
 
 
 @every_case(

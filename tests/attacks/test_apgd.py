@@ -11,7 +11,6 @@ from adv_wrappers import APGD
 from adv_wrappers.attacks.apgd import checkpoints
 from adv_wrappers.attacks.objectives import Margin
 from adv_wrappers.core.budgets.budget import L2, Linf
-from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import actor, chooser, context, mlp, randn
 
 X, EPS, STEPS = randn(12, 4, seed=2), 0.5, 23
@@ -115,14 +114,3 @@ def test_on_a_grid_it_walks_the_grid():
 class _Scaled(torch.nn.Module):
     def forward(self, x):
         return x / 60
-
-
-def test_where_it_is_not_defined():
-    for loss in ("cross-entropy", "margin", "dlr"):
-        with pytest.raises(VictimError, match="discrete"):
-            APGD(actor(mlp(4, 3)), loss=loss)
-    with pytest.raises(ValueRangeError, match="three"):
-        APGD(chooser(mlp(4, 2), actions=2), loss="dlr")
-    for name, value in {"loss": "hinge", "keep": "last", "schedule": "linear", "weights": "two", "steps": 0}.items():
-        with pytest.raises(ValueRangeError, match=rf"{name} must be .*{value}|leave .*{name}"):
-            APGD(**{name: value})

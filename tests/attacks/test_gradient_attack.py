@@ -10,14 +10,13 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-import adv_wrappers as adv
 from adv_wrappers import MaxDiff, MinBest, Momentum, from_module
 from adv_wrappers.attacks.gradient_attack import langevin, momentum, pgd
 from adv_wrappers.attacks.layout import LaidOut, rearranged
 from adv_wrappers.attacks.objectives import CrossEntropy, Margin
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets.budget import L2, Linf
-from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.errors import VictimError
 from adv_wrappers.victims import Victim
 from tests.core.helpers import box, chooser, context, mlp, randn
 from tests.every_case import every_case
@@ -112,14 +111,6 @@ def test_on_a_grid_every_iterate_is_a_point_of_it(budget):
     expected = 1.0 if budget == Linf(1.0) else 3.0
     assert (y - x).abs().max() <= expected
     assert (NET(y / 100) > NET(x / 100)).all()
-
-
-@every_case(
-    ("steps", "step"), [(0, 0.1), (1.0, 0.1), (True, 0.1), (1, 0), (1, -1.0), (1, math.inf), (1, math.nan), (1, "a")]
-)
-def test_bad_steps(steps, step):
-    with pytest.raises(ValueRangeError, match="step"):
-        adv.MinBest(steps=steps, step=step)
 
 
 class Counted(nn.Module):

@@ -11,10 +11,9 @@ from torch import nn
 from adv_wrappers import HopSkipJump
 from adv_wrappers.attacks.hop_skip_jump import BoundarySearch, plan
 from adv_wrappers.core.budgets.budget import L2, Linf, Sparse
-from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.attacks.helpers import anywhere, flips
-from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
+from tests.core.helpers import box, chooser, context, linear, mlp, randn
 
 X = randn(64, 2)
 
@@ -139,15 +138,3 @@ def test_queries_are_counted():
         assert asked == [5] * queries
     tries, probes = plan(500)
     assert tries == 100 and probes == [round(25 * t**0.5) for t in range(1, 8)]
-
-
-def test_errors():
-    for queries in (15, 0, True, 20.5):
-        with pytest.raises(ValueRangeError, match="queries must be an integer from 16 to"):
-            HopSkipJump(queries=queries)
-    several = from_module(linear(randn(6, 4)), box(4), spaces.MultiBinary(3), "logits")
-    for victim in (actor(linear(randn(3, 4))), several):
-        with pytest.raises(VictimError, match="use square"):
-            HopSkipJump(victim)
-    with pytest.raises(VictimError, match="expects a victim"):
-        HopSkipJump("zoo:cartpole-dqn")

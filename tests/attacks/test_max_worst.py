@@ -7,8 +7,7 @@ import torch
 
 from adv_wrappers import MaxWorst
 from adv_wrappers.core.budgets.budget import Linf
-from adv_wrappers.errors import ValueRangeError, VictimError
-from tests.core.helpers import actor, chooser, context, linear, mlp, randn
+from tests.core.helpers import chooser, context, linear, mlp, randn
 from tests.every_case import every_case
 
 X = randn(8, 4, seed=2)
@@ -32,12 +31,3 @@ def test_the_worst_action_becomes_likely(loss):
     worst = victim.params(X).argmin(-1, keepdim=True)
     before, after = (victim.params(x).softmax(-1).gather(1, worst) for x in (X, y))
     assert (after > before).all() and (victim.params(y).argmax(-1) == worst[:, 0]).any()
-
-
-def test_where_it_is_not_defined():
-    with pytest.raises(VictimError, match="min-q or max-diff"):
-        MaxWorst(actor(linear(randn(3, 4))))
-    with pytest.raises(VictimError, match="by='policy'"):
-        MaxWorst(chooser(linear(randn(3, 4))), by="q")
-    with pytest.raises(ValueRangeError, match="value"):
-        MaxWorst(by="value")

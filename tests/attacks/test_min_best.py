@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
-from gymnasium import spaces
 
 from adv_wrappers import MinBest, threat
 from adv_wrappers.core.budgets.budget import L2, Linf
-from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.victims import from_module
-from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
+from tests.core.helpers import chooser, context, linear, mlp, randn
 from tests.every_case import every_case
 
 WEIGHT = randn(2, 4)
@@ -61,12 +57,3 @@ def test_presets():
     assert threat("pgd", victim, eps=1).how == MinBest(
         victim, steps=10, step=0.5, restarts=3, keep="best", schedule="linear"
     )
-
-
-def test_where_it_is_not_defined():
-    net = linear(randn(6, 4))
-    for victim in (actor(net, actions=6), from_module(net, box(4), spaces.MultiBinary(3), "logits")):
-        with pytest.raises(VictimError, match="max-diff"):
-            MinBest(victim)
-    with pytest.raises(ValueRangeError, match="loss"):
-        MinBest(loss="hinge")

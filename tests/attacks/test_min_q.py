@@ -7,7 +7,6 @@ import torch
 
 from adv_wrappers import MinQ
 from adv_wrappers.core.budgets.budget import Linf
-from adv_wrappers.errors import VictimError
 from tests.core.helpers import actor, chooser, context, linear, mlp, randn
 
 X = randn(8, 4, seed=2)
@@ -41,10 +40,3 @@ def test_the_value_at_the_true_state_falls():
     y = MinQ(victim)(X, context(X, Linf(0.5)))
     q = victim.params(X)
     assert ((victim.params(y).softmax(-1) * q).sum(-1) < (q.softmax(-1) * q).sum(-1)).all()
-
-
-def test_where_it_is_not_defined():
-    lost = chooser(linear(WEIGHT), critic=critic)  # a critic of continuous actions is no Q of discrete ones
-    for victim in (chooser(linear(WEIGHT)), actor(linear(WEIGHT)), lost):
-        with pytest.raises(VictimError, match="max-diff"):
-            MinQ(victim)

@@ -7,8 +7,7 @@ import torch
 
 from adv_wrappers import MinBest, Momentum
 from adv_wrappers.core.budgets.budget import Linf
-from adv_wrappers.errors import ValueRangeError, VictimError
-from tests.core.helpers import actor, chooser, context, linear, mlp, randn
+from tests.core.helpers import chooser, context, linear, mlp, randn
 
 X = randn(8, 4, seed=2)
 
@@ -31,11 +30,3 @@ def test_decay_is_what_sets_it_apart_from_min_best():
     assert not torch.equal(heavy, plain)
     best = victim.params(X).argmax(-1, keepdim=True)
     assert (victim.params(heavy).softmax(-1).gather(1, best) < victim.params(X).softmax(-1).gather(1, best)).all()
-
-
-def test_where_it_is_not_defined():
-    with pytest.raises(VictimError, match="max-diff"):
-        Momentum(actor(linear(randn(3, 4))))
-    for decay in (-0.1, 1.1, True, "0.5"):
-        with pytest.raises(ValueRangeError, match="decay"):
-            Momentum(decay=decay)

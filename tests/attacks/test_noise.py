@@ -56,8 +56,3 @@ def test_choices_become_others(budget, kind):
 def test_choices_have_no_distance(kind):
     with pytest.raises(ValueRangeError, match=f"{kind} noise.*kind='uniform'"):
         threat("noise", kind=kind, norm="valid").check(spaces.Discrete(3), spaces.Discrete(2))
-
-
-def test_unknown_kinds():
-    with pytest.raises(ValueRangeError, match="laplace"):
-        Noise("laplace")

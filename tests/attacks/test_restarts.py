@@ -14,7 +14,7 @@ from adv_wrappers.attacks.objectives import CrossEntropy, Divergence, Margin
 from adv_wrappers.attacks.restarts import BestPoints, RestartPoints
 from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.core.engine.engine import Engine
-from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.networks.policy_layers import AppendLogStd
 from adv_wrappers.threats.presets import presets, threat
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
@@ -270,13 +270,6 @@ def test_min_value_climbs_down_the_critic():
         MinValue(actor(mlp(4, 3)))
     with pytest.raises(VictimError, match="min-value"):
         MinQ(actor(mlp(4, 3), value=value))
-
-
-@every_case("bad", [{"restarts": 0}, {"restarts": 1.0}, {"restarts": True}, {"keep": "first"},
-                                 {"schedule": "cosine"}])  # fmt: skip
-def test_bad_arguments(bad):
-    with pytest.raises(ValueRangeError, match=next(iter(bad))):
-        MinBest(**bad)
 
 
 @every_case("kind", [MaxDiff, MaxWorst, Momentum, MinQ, MinValue])

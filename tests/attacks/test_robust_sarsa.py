@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gymnasium import spaces
 
 from adv_wrappers import RobustSarsa
 from adv_wrappers.core.budgets.budget import L2, Linf
-from adv_wrappers.errors import VictimError
-from adv_wrappers.victims import from_module
-from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
+from tests.core.helpers import actor, context, linear, mlp, randn
 
 X = randn(8, 4, seed=2)
 WEIGHT, PRICE = randn(3, 4), randn(3, seed=7)
@@ -39,13 +36,3 @@ def test_the_given_critic_goes_first():
     own = RobustSarsa(victim)(X, context(X, Linf(0.3)))
     values = [critic(X, victim.params(y)) for y in (own, X, other)]
     assert (values[0] < values[1]).all() and (values[1] < values[2]).all()
-
-
-def test_where_it_is_not_defined():
-    with pytest.raises(VictimError, match="continuous"):
-        RobustSarsa(chooser(linear(WEIGHT)), critic=critic)
-    several = from_module(linear(WEIGHT), box(4), spaces.MultiDiscrete([3]), "logits")
-    with pytest.raises(VictimError, match="continuous"):
-        RobustSarsa(several, critic=critic)
-    with pytest.raises(VictimError, match="critic"):
-        RobustSarsa(actor(linear(WEIGHT)))

@@ -13,7 +13,6 @@ from adv_wrappers import MaxDiff, Noise, Square
 from adv_wrappers.attacks.square import Features, Squares, image_layout, share_at
 from adv_wrappers.core.budgets.budget import L0, L2, Linf, Sparse
 from adv_wrappers.core.budgets.frame_stack import Newest
-from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.attacks.helpers import anywhere, flips
 from tests.core.helpers import actor, box, chooser, context, mlp, randn
@@ -172,14 +171,3 @@ def test_the_past_of_a_stack_stays():
     victim = from_module(net, space, spaces.Discrete(3), "q")
     made = adv.threat("square", victim, within=Newest(Linf(3)), queries=8)
     assert made.label == "square" and made.check(space, spaces.Discrete(3)) is not None
-
-
-def test_errors():
-    for queries in (1, 0, True, 2.5, "many"):
-        with pytest.raises(ValueRangeError, match="queries must be an integer from 2 to"):
-            Square(queries=queries)
-    for share in (0, -0.1, 1.5, True, "half"):
-        with pytest.raises(ValueRangeError, match="share must be a finite number above 0 and at most 1"):
-            Square(share=share)
-    with pytest.raises(VictimError, match="expects a victim"):
-        Square("zoo:cartpole-dqn")

@@ -32,23 +32,6 @@ def test_an_agent_of_the_zoo(tmp_path: Path) -> None:
     assert adv.load_victim(f"card:{out}").kind == "logits"
 
 
-@pytest.mark.slow
-def test_an_onnx_file(tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    seen = onnx.helper.make_tensor_value_info("obs", onnx.TensorProto.FLOAT, [1, 2])
-    made = onnx.helper.make_tensor_value_info("action", onnx.TensorProto.INT64, [1])
-    node = onnx.helper.make_node("ArgMax", ["obs"], ["action"], axis=1, keepdims=0)
-    graph = onnx.helper.make_graph([node], "policy", [seen], [made])
-    onnx.save(
-        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8),
-        str(tmp_path / "net.onnx"),
-    )
-    words = ["imitate", "MountainCar-v0", "--victim", f"onnx:{tmp_path / 'net.onnx'}", "--kind", "action"]
-    done = invoke(*words, "--queries", "50", "--rounds", "0", "--episodes", "1", "--out", str(tmp_path / "out"))
-    assert done.exit_code == 0, done.output
-    assert "equal actions" in done.output
-
-
 @pytest.mark.parametrize(
     "command", [["evaluate", "--threat", "noise:eps=0.1"], ["suite", "--eps", "0.1", "--attack", "noise"]]
 )

@@ -10,10 +10,8 @@ import types
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium.utils.env_checker import check_env
 
-import adv_wrappers as adv
 from adv_wrappers.environments.dmc import ActionRepeat, FlatObservation, dmc
 from adv_wrappers.environments.snapshot import Snapshot
 from adv_wrappers.errors import SpaceError, ValueRangeError
@@ -77,23 +75,6 @@ def test_it_is_saved_and_comes_back():
     first = [env.step(np.full(6, 0.4))[0] for _ in range(5)]
     snapshot.restore(env)
     assert all(np.array_equal(env.step(np.full(6, 0.4))[0], obs) for obs in first)
-
-
-@pytest.mark.slow
-def test_a_card_says_how_long_an_action_is_held(tmp_path):
-    net = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1), torch.nn.Tanh())
-    env = dmc(CARTPOLE)
-    adv.save_card(
-        tmp_path / "card",
-        net,
-        env.observation_space,
-        env.action_space,
-        "mean",
-        environment=(CARTPOLE, {"action_repeat": 50}),
-    )
-    report = adv.evaluate(f"card:{tmp_path / 'card'}", CARTPOLE, ["noise:eps=0.1"], episodes=2)
-    assert [row["mean_length"] for row in report.threats] == [20, 20]
-    assert report.threats[0]["mean_return"] != report.threats[1]["mean_return"]
 
 
 @every_case("count", [0, 1.5])

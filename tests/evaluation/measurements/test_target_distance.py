@@ -10,7 +10,6 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.attacks.targets import Fall, LossFunction, PredictedReward
-from adv_wrappers.environments.dmc import dmc
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.measurements.target_distance import EpisodeLosses, measure_text
 from tests.evaluation.agents import Film, balancing, short, watcher
@@ -40,23 +39,6 @@ def test_the_loss_of_an_episode_is_the_sum_over_its_steps() -> None:
     assert clean["loss"] == pytest.approx(np.mean(expected)) and clean["loss_std"] > 0
     assert attacked["losses"] != clean["losses"] and report.measure == "2=0.3&0=1.0"
     assert "loss" in str(report) and "loss" not in str(adv.evaluate(balancing(), short, [], 2))
-
-
-@pytest.mark.slow
-def test_every_control_step_of_a_held_action_counts() -> None:
-    pytest.importorskip("dm_control")
-    task = "dm_control/cartpole-balance-v0"
-    report = adv.evaluate("zoo:cartpole-balance-sac", task, [], 1, measure=True)
-    env, agent = dmc(task, action_repeat=4), adv.load_victim("zoo:cartpole-balance-sac")
-    obs, _ = env.reset(seed=report.episode_seeds[0])
-    total, steps, over = 0.0, 0, False
-    while not over:
-        action = agent.mode(agent.params(torch.as_tensor(obs[None])))[0].numpy()
-        obs, _, _, over, info = env.step(action)
-        total += float(((info["control_observations"][:, 1].astype(np.float64) + 1) ** 2).sum())
-        steps += len(info["control_observations"])
-    assert steps == 1000 and report.threats[0]["losses"][0] == pytest.approx(total, rel=1e-4)
-    assert report.measure == "1=-1.0"
 
 
 def test_rewards_are_shared_among_control_steps() -> None:

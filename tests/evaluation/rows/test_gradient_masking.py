@@ -82,17 +82,6 @@ def test_attacks_at_chance_where_more_can_be_taken(victim: Victim) -> None:
     assert check([clean, noise, replace(attack, returns=HIGH), square]) == []  # weaker_than_noise says it
 
 
-@pytest.mark.slow
-def test_a_transfer_attack_that_is_stronger() -> None:
-    """Aimed at an agent with the same law and honest gradients, the attack breaks the masked one."""
-    rows = ["fgsm:eps=0.2", adv.threat("fgsm", balancing("q", sharpness=1.0), eps=0.2)]
-    masked = adv.evaluate(saturated(), short, rows, episodes=4)
-    assert masked.threats[1]["mean_return"] == 40 > 20 > masked.threats[2]["mean_return"]
-    assert any("aimed at another victim, is stronger than fgsm:eps=0.2" in said for said in masked.warnings)
-    honest = adv.evaluate(balancing("q"), short, rows, episodes=4)
-    assert honest.threats[2]["transfer"] and not any("aimed at another" in said for said in honest.warnings)
-
-
 def test_transfer_is_compared_with_the_same_attack(victim: Victim) -> None:
     other = outcome("pgd:eps=0.1", victim, LOW, transfer=True)
     check = masking.transfer_is_stronger
@@ -115,15 +104,6 @@ def test_steps_that_have_not_converged(victim: Victim) -> None:
     assert "10 queries have not converged" in check([clean, *queries])[0]
     delays = [outcome(f"observation-delay:steps={n}", victim, r) for n, r in ((1, HIGH), (3, LOW))]
     assert check([clean, *delays]) == []  # which search nothing
-
-
-@pytest.mark.slow
-def test_too_few_steps_are_found_in_an_evaluation() -> None:
-    rows = [f"min-best:steps={steps},step=0.1,eps=0.3" for steps in (1, 10, 20)]
-    few, enough = (adv.evaluate(balancing("q"), short, part, episodes=4) for part in (rows[:2], rows))
-    assert few.threats[1]["mean_return"] > 35 and few.threats[2]["mean_return"] < 15
-    assert any("1 steps have not converged" in warning for warning in few.warnings)
-    assert not any("converged" in warning for warning in enough.warnings)
 
 
 def test_an_attack_weaker_than_noise(victim: Victim) -> None:
