@@ -2,14 +2,13 @@
 
 The paper gives the norm, the largest distance that a corner moves, and leaves open which corners move and where to.
 Here a pattern says so: one side of the picture grows shorter, as when the camera tilts, each of its ends moving
-``norm`` pixels along the side; or ``random``, four directions drawn from the layer's keys, scaled to the norm; or the
-four corners themselves are given. Equal to OpenCV 4.x's ``warpPerspective`` of ``getPerspectiveTransform``.
+``norm`` pixels along the side; or the four corners themselves are given. Equal to OpenCV 4.x's ``warpPerspective`` of
+``getPerspectiveTransform``.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -17,13 +16,11 @@ import cv2
 import numpy as np
 from torch import Tensor
 
-from adv_wrappers.core import rng
 from adv_wrappers.core.budgets.budget import Budget
-from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.daylight.images import Limits, batched, limits_of, size_of
-from adv_wrappers.daylight.transform import Parameters, Range, Transform
+from adv_wrappers.daylight.transform import Range
 from adv_wrappers.daylight.warp import (
     BORDERS,
     INTERPOLATIONS,
@@ -44,18 +41,6 @@ Corners = tuple[tuple[float, float], ...]  # moves of top left, top right, botto
 def scaled(corners: Corners, norm: float) -> Corners:
     """Every move times ``norm``."""
     return tuple((float(x) * norm, float(y) * norm) for x, y in corners)
-
-
-@functools.lru_cache(maxsize=4096)
-def random_corners(seed: int, norm: float) -> Corners:
-    """Four directions and lengths that a key stands for, scaled so that the largest move is ``norm``."""
-    draws = [rng.uniform_of(rng.fold(seed, i)) for i in range(8)]
-    moves = [
-        (r * math.cos(2 * math.pi * u), r * math.sin(2 * math.pi * u))
-        for r, u in zip(draws[:4], draws[4:], strict=True)
-    ]
-    longest = max(draws[:4]) or 1.0
-    return scaled(tuple(moves), norm / longest)
 
 
 @functools.lru_cache(maxsize=256)
@@ -172,7 +157,7 @@ class Perspective(Warp):
     Args:
         distance: the paper's perspective norm, the largest move of a corner in pixels, or a range of it. (``norm``
             names the kind of a budget in every threat.)
-        pattern: ``top``, ``bottom``, ``left``, ``right``, or ``random`` (drawn once an episode or a step).
+        pattern: ``top``, ``bottom``, ``left`` or ``right``.
         corners: the four moves themselves (see :func:`perspective`); distance and pattern then have no say.
         border, interpolation: see :func:`adv_wrappers.daylight.rotate`.
     """
@@ -181,7 +166,7 @@ class Perspective(Warp):
     ranged: ClassVar[tuple[str, ...]] = ("distance",)
     arrays: ClassVar[bool] = True
     distance: Range = 1.0
-    pattern: Literal["top", "bottom", "left", "right", "random"] = "top"
+    pattern: Literal["top", "bottom", "left", "right"] = "top"
     corners: Corners | None = None
     border: Border = "replicate"
     interpolation: Interpolation = "bilinear"
@@ -199,45 +184,10 @@ class Perspective(Warp):
         super().check(field, within)
         layout = layout_of(field.shape, self.layout)
         height, width = (field.shape[layout.index(letter)] for letter in "HW")
-        # the farthest move; random ones are convex for sure up to half the distance of a corner from the diagonal
+        # the farthest move
         far = max(self.distance) if isinstance(self.distance, tuple) else self.distance
-        if self.corners is not None:
-            inverse_of(self.corners, height, width)
-        elif self.pattern != "random" and far > 0:
-            inverse_of(scaled(PATTERNS[self.pattern], far), height, width)
-        elif far > (most := (height - 1) * (width - 1) / (2 * math.hypot(height - 1, width - 1) or 1.0)):
-            raise ValueRangeError(
-                f"corners that move at random by up to {far:g} pixels need not form a convex quadrangle in a picture "
-                f"of {height} x {width} pixels: distance must be at most {most:.3g}"
-            )
+        if self.corners is not None or far > 0:
+            inverse_of(self.corners or scaled(PATTERNS[self.pattern], far), height, width)
 
     def matrix(self, height: int, width: int, **parameters: Any) -> Matrix:
-        corners = parameters.get("corners", self.corners)
-        moves = _pattern(float(parameters["distance"]), self.pattern) if corners is None else corners
-        return inverse_of(moves, height, width)
-
-    @property
-    def random(self) -> bool:
-        """Whether corners are drawn."""
-        return self.pattern == "random" and self.corners is None
-
-    @property
-    def drawn(self) -> bool:
-        """Whether anything is: a range, or corners."""
-        return self.random or super().drawn
-
-    def without_ranges(self) -> Transform:
-        if self.random:
-            raise ValueRangeError("pattern must be a side of the picture outside episodes, got random of perspective")
-        return super().without_ranges()
-
-    def draw(self, context: Context) -> list[Parameters] | None:
-        """As every transform does; the random pattern also draws corners."""
-        rows = super().draw(context)
-        if rows is None or not self.random:
-            return rows
-        key = rng.fold(self.draw_keys(context), 0)
-        seeds = [seed & ((1 << 64) - 1) for seed in ([key] if isinstance(key, int) else key.tolist())]
-        return [
-            {**row, "corners": random_corners(seed, row["distance"])} for seed, row in zip(seeds, rows, strict=True)
-        ]
+        return inverse_of(self.corners or _pattern(float(parameters["distance"]), self.pattern), height, width)

@@ -29,7 +29,7 @@ from adv_wrappers.utils.frozen import set_fields
 
 Range = float | tuple[float, float]
 WholeRange = int | tuple[int, int]
-Parameters = dict[str, Any]  # of ``ranged``, each a number; of a perspective also its corners
+Parameters = dict[str, Any]  # of ``ranged``, each a number
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ RANGED = {
     "brightness": daylight.Brightness((0.5, 2.0), (-50, 50)), "median-blur": daylight.MedianBlur((3, 7)),
     "rotation": daylight.Rotation((-50, 50)), "shift": daylight.Shift((-5, 5), (-5, 5)),
     "jpeg": daylight.JPEG((5, 95)), "perspective": daylight.Perspective((0, 5)),
-    "random": daylight.Perspective(4, "random"),
 }  # fmt: skip
 
 

@@ -74,7 +74,6 @@ def test_a_game_of_the_paper_and_no_step():
 @every_case(("step", "message"), [
     (Rotation((-5, 5)), r"^degrees must be a number outside episodes, got the range \(-5, 5\)"),
     (Brightness(1, (0, 9)), "^beta must be a number"),
-    (Perspective(2, "random"), "^pattern must be a side of the picture outside episodes, got random"),
     ("rotation", "^steps must be transforms such as Rotation.* got 'rotation'"),
     (Rotation, "^steps must be transforms"),
 ])  # fmt: skip

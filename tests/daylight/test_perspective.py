@@ -1,4 +1,4 @@
-"""Perspective: corners land where they are asked to, patterns and norms are what they say, random ones are drawn."""
+"""Perspective: corners land where they are asked to, and patterns and norms are what they say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium import spaces
 from adv_wrappers.core.budgets.budget import Valid
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.daylight import Perspective, perspective
-from adv_wrappers.daylight.perspective import PATTERNS, inverse_of, random_corners
+from adv_wrappers.daylight.perspective import PATTERNS, inverse_of
 from adv_wrappers.daylight.warp import INTERPOLATIONS
 from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import at_step, pictures
@@ -96,7 +96,6 @@ def test_a_norm_too_large_for_the_picture():
 
 @every_case(("how", "fits"), [
     (Perspective(5.9), True), (Perspective(6), False), (Perspective((1, 7)), False), (Perspective(0), True),
-    (Perspective(4.2, "random"), True), (Perspective(4.3, "random"), False), (Perspective((0, 4.3), "random"), False),
     (Perspective(corners=((12, 0), (-12, 0), (0, 0), (0, 0))), False),
 ])  # fmt: skip
 def test_moves_too_wide_are_refused_at_wrapping(how, fits):
@@ -106,11 +105,6 @@ def test_moves_too_wide_are_refused_at_wrapping(how, fits):
     else:
         with pytest.raises(ValueRangeError, match="convex quadrangle in a picture of 13 x 13"):
             how.check(field, Valid())
-
-
-def test_random_corners_within_the_limit_are_convex():
-    for seed in range(2000):
-        inverse_of(random_corners(seed, 4.24), 13, 13)
 
 
 @every_case("wrong", [
@@ -126,32 +120,8 @@ def test_wrong_parameters(wrong):
         Perspective(**wrong)
 
 
-def test_random_corners_have_the_norm_exactly():
-    drawn = [random_corners(seed, norm) for seed in range(200) for norm in (0.5, 3.0)]
-    for i, corners in enumerate(drawn):
-        longest = max(math.hypot(*move) for move in corners)
-        assert longest == pytest.approx((0.5, 3.0)[i % 2], rel=1e-14)
-    assert len(set(drawn)) == 400
-    angles = np.array([[math.atan2(down, right) for right, down in corners] for corners in drawn])
-    assert abs(np.exp(1j * angles).mean()) < 0.1 and abs(np.exp(2j * angles).mean()) < 0.1  # no direction preferred
-    lengths = np.array([[math.hypot(*move) for move in corners] for corners in drawn[::2]])
-    assert (lengths.argmax(1) == np.arange(4)[:, None]).mean(1).min() > 0.15  # nor a corner
-
-
-def test_random_patterns_of_random_norms():
-    layer, context = Perspective((1.0, 2.0), "random", layout="HW"), at_step(50, 0, 0)
-    rows = layer.draw(context)
-    for row in rows:
-        assert 1 <= row["distance"] <= 2
-        assert max(math.hypot(*move) for move in row["corners"]) == pytest.approx(row["distance"], rel=1e-14)
-    assert len({row["distance"] for row in rows}) == 50
-    x = pictures(50, 30, 40)
-    expected = [perspective(x[i], corners=rows[i]["corners"], layout="HW") for i in range(50)]
-    assert torch.equal(layer(x, context), torch.stack(expected))
-
-
 def test_given_corners_go_before_the_pattern():
     corners = ((1, 2), (-3, 0.5), (-2.25, -1), (0, -3))
     x = pictures(3, 30, 40)
-    y = Perspective(9.0, "random", [list(move) for move in corners], "wrap", "nearest")(x, at_step(3, 0, 0))
+    y = Perspective(9.0, "top", [list(move) for move in corners], "wrap", "nearest")(x, at_step(3, 0, 0))
     assert torch.equal(y, perspective(x, corners=corners, border="wrap", interpolation="nearest"))

@@ -130,7 +130,7 @@ DRAWN = [
     Brightness((0.5, 2.0), (-50, 50), "abs"), Brightness(1.5, (0, 50)), Shift((-3, 3), 1), Shift(0, (-2, 2), "zero"),
     *(Rotation((-40, 40), border) for border in BORDERS), Rotation((-9, 9), interpolation="nearest"),
     *(Perspective((0, 2), pattern, border=border) for pattern, border in zip(PATTERNS, BORDERS, strict=True)),
-    Perspective(1.5, "random", interpolation="nearest"), Perspective((0, 1.5), "random"),
+    Perspective((0, 1.5), interpolation="nearest"),
 ]  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def test_drawn_once_a_step(name):
 
 
 @every_case("per", ["episode", "step"])
-@every_case("name", ["rotation", "shift", "random"])
+@every_case("name", ["rotation", "shift", "perspective"])
 def test_a_row_is_what_a_single_environment_is(name, per):
     how = replace(RANGED[name], per=per)
     single = [episodes(adv.PerturbObservation(Still(), how), seed) for seed in (5, 6, 7)]

@@ -228,9 +228,15 @@ def from_module(
         found.net = victim.read_probabilities(module, said, total, live)
     victim.own(found, live, unstable, output.form)
     victim.chooses = said == "action" and final == "logits"
-    # three mistakes that would spoil figures without an error: answers by chance, answers that depend on the other rows
-    # of the batch, and a recurrent layer that begins anew at every step
-    if not live and victim.graph is None and draws(victim, rows):
+    _warn_of_mistakes(victim, own, cast(Net, _inner(module)), rows)
+    if kept:
+        play_as_it_says(victim, own, rows)
+    return victim
+
+
+def _warn_of_mistakes(victim: ModuleVictim, own: Net, inner: Net, rows: Rows) -> None:
+    """Warn of what would spoil figures without an error: chance, other rows of a batch, a layer that begins anew."""
+    if not victim.live and victim.graph is None and draws(victim, rows):
         flags = ", ".join(f"{name}={value}" for name, value in flags_of(own).items())
         asked = f"lambda x: net(x, {flags}) asks for its most likely action. " if flags else ""
         warnings.warn(
@@ -239,7 +245,7 @@ def from_module(
             "select='sample'), or its most likely action; call .eval() on what a function calls; a state is found in "
             "an attribute of a module or object, and not in a variable of a function",
             UserWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     elif victim.graph is None and mixes_rows(victim, rows):
         warnings.warn(
@@ -247,19 +253,16 @@ def from_module(
             "many environments are played at once: call .eval() on what a function calls, and normalise by what is the "
             "same for all batches",
             UserWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    if not victim.recurrent and (start := begins_anew(cast(Net, _inner(module)), rows(0, 2))) is not None:
+    if not victim.recurrent and (start := begins_anew(inner, rows(0, 2))) is not None:
         warnings.warn(
             "a recurrent layer of the module begins anew at every step, so the victim remembers nothing: give a "
             "function that takes the state and returns the next, as in from_module(lambda x, state: net(x, state), "
             f"..., initial_state=lambda rows: {start})",
             UserWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    if kept:
-        play_as_it_says(victim, own, rows)
-    return victim
 
 
 def _place(
