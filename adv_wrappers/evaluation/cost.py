@@ -126,9 +126,15 @@ def run_seconds(evaluator: Evaluator, i: int, clean: Row) -> float:
     """
     timer = StepTimer(STEPS, SECONDS)  # which leaves out the first, that prepares what others use
     with one_thread():  # as rows are played
-        found = evaluator.step_seconds(i, timer)
-    # another process may hold up some of them, and where episodes have a single step there are none
-    return statistics.median(found) * evaluator.steps_of(clean.lengths) if found else clean.seconds
+        found = evaluator.player.step_seconds(i, evaluator.seeds, timer)
+    if not found:  # episodes have a single step
+        return clean.seconds
+    # steps of all environments at once: those of a block are dealt out in turn
+    width, steps = evaluator.player.venv.num_envs, 0
+    for block in evaluator.episodes.blocks(len(clean.lengths)):
+        lengths = [clean.lengths[n] for n in block]
+        steps += max(sum(lengths[row::width]) for row in range(width))
+    return statistics.median(found) * steps  # another process may hold up some of them
 
 
 def warn_of_long_attacks(stacks: Iterable[ThreatStack]) -> None:

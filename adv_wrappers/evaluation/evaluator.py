@@ -31,7 +31,6 @@ from adv_wrappers.evaluation.threat_stacks import (
     threats_of_environment,
     with_unique_names,
 )
-from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.victims.victim import Victim
 
 PERTURBED = " (on an environment already perturbed by "  # in the name of the run without a threat
@@ -140,23 +139,6 @@ class Evaluator:
         if played.row is None:
             raise SimulationError((played.error or "").partition(": ")[2])
         return played.row
-
-    def steps_of(self, lengths: Sequence[int]) -> int:
-        """The number of steps, of all rows at once, of a run whose episodes have these lengths."""
-        width, count = self.player.venv.num_envs, 0
-        for block in self.episodes.blocks(len(lengths)):
-            part = [lengths[i] for i in block]
-            count += max(sum(part[row::width]) for row in range(width))
-        return count
-
-    def step_seconds(self, i: int, timer: StepTimer) -> list[float]:
-        """Seconds of some steps of a cell, of which nothing is kept.
-
-        Args:
-            i: its index.
-            timer: says when there are enough.
-        """
-        return self.player.step_seconds(i, self.seeds, timer)
 
     def report(
         self, rows: Mapping[int, Row], minimum: float | str | None = None, failed: Mapping[int, str] | None = None

@@ -8,7 +8,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError, ThreatError
-from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.evaluation.player import Player
 from adv_wrappers.studies import AttackSetting, Plan, Store, run, run_suite, suite_cost
 from adv_wrappers.studies import run_time as estimate_module
 from adv_wrappers.studies.run_time import estimate
@@ -29,11 +29,11 @@ def stepped(monkeypatch):
     """The attacks whose steps were timed, each of which takes 8 ms."""
     found: list[str] = []
 
-    def step_seconds(self, i, timer):
-        found.append(self.stacks[i].name.partition(":")[0])
+    def step_seconds(self, cell, seeds, timer):
+        found.append(self._cells[cell].threats.name.partition(":")[0])
         return [0.008] * timer.most
 
-    monkeypatch.setattr(Evaluator, "step_seconds", step_seconds)
+    monkeypatch.setattr(Player, "step_seconds", step_seconds)
     return found
 
 

@@ -268,20 +268,24 @@ def what_card_says(card: Mapping[str, Any]) -> dict[str, Any]:
     >>> what_card_says({"training": {"algorithm": "ppo", "robust": {"type": "sa"}}})
     {'trained_with': 'ppo, sa', 'training_seconds': None}
     """
-    training = card.get("training")
-    if not isinstance(training, Mapping):
-        return {"trained_with": None, "training_seconds": None}
+
+    def said(of: Any, *names: str) -> Any:
+        """What a dictionary has under these names, one inside the other; None where it has no such."""
+        for name in names:
+            of = of.get(name) if isinstance(of, Mapping) else None
+        return of
+
     # the algorithm, the robust loss and the adversary
-    robust, adversary = training.get("robust"), training.get("adversary")
-    actor = adversary.get("actor") if isinstance(adversary, Mapping) else None
-    actor = actor.get("type") if isinstance(actor, Mapping) else actor
-    words = [str(training.get("algorithm") or ""), str(robust.get("type")) if isinstance(robust, Mapping) else ""]
-    words += [f"against {actor}"] if isinstance(actor, str) else []
-    points = training.get("checkpoints")
-    last = points[-1] if isinstance(points, list) and points and isinstance(points[-1], Mapping) else {}
-    seconds = last.get("seconds")
+    training = card.get("training")
+    actor = said(training, "adversary", "actor")
+    against = said(actor, "type") if isinstance(actor, Mapping) else actor
+    words = [said(training, "algorithm"), said(training, "robust", "type")]
+    words += [f"against {against}"] if isinstance(against, str) else []
+    # of the last checkpoint the seconds of every part
+    points = said(training, "checkpoints")
+    seconds = said(points[-1] if isinstance(points, list) and points else None, "seconds")
     total = sum(float(one) for one in seconds.values()) if isinstance(seconds, Mapping) else None
-    return {"trained_with": ", ".join(word for word in words if word) or None, "training_seconds": total}
+    return {"trained_with": ", ".join(str(word) for word in words if word) or None, "training_seconds": total}
 
 
 def _figures(row: Row) -> AttackedMean:
