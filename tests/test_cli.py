@@ -66,9 +66,10 @@ def test_evaluate_measures_the_loss_of_states_and_the_best_of_several_draws(tmp_
     assert done.exit_code == 2 and "CartPole-v1 has no target of its own" in done.output
 
 
-@pytest.mark.parametrize(("given", "kind"), [("worst-action", "argmin-Q agent"), ("3", "fixed"), (None, "fixed")])
+@every_case(("given", "kind"), [("worst-action", "argmin-Q agent"), ("3", "fixed"), (None, "fixed")])
 def test_what_impact_counts_from(tmp_path: Path, given: str | None, kind: str) -> None:
     words = ["evaluate", "CartPole-v1", "--victim", "zoo:cartpole-dqn", "--episodes", "1", "--out", str(tmp_path)]
+    words += ["--env-kwargs", "max_episode_steps=20"]
     done = CliRunner().invoke(main, [*words, *(["--minimum", given] if given else [])])
     assert done.exit_code == 0, done.output
     minimum = Report.from_json(tmp_path / "report.json").minimum

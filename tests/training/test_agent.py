@@ -414,6 +414,8 @@ def test_the_folder_of_another_training_is_refused(tmp_path):
     with pytest.raises(ValueRangeError, match="net_arch"):
         settings = {**SMALL["settings"], "policy_kwargs": {"net_arch": [8]}}
         train_agent("CartPole-v1", None, steps=128, out=tmp_path, **{**SMALL, "settings": settings})
+    with pytest.raises(ValueRangeError, match=r"holds another training, with .*robust"):
+        train_agent("CartPole-v1", None, 0.05, 128, robust="radial", out=tmp_path, **SMALL)
     (tmp_path / "state.json").write_text('{"about": 3')
     with pytest.raises(CardError, match="cannot read"):
         train_agent("CartPole-v1", None, steps=128, out=tmp_path, **SMALL)

@@ -264,16 +264,6 @@ def test_train_agent_trains_robustly(env, algorithm, robust):
     assert f"mean of clean and {'greedy worst-case' if discrete else 'attacked'} return" in hardened.protocol
 
 
-def test_a_robust_training_resumes_and_tells_another_apart(tmp_path):
-    small = {**SMALL, "steps": 64, "checks": 1, "episodes": 1}
-    train_agent("CartPole-v1", eps=0.02, robust="radial", out=tmp_path, **small)
-    again = train_agent("CartPole-v1", eps=0.02, robust="radial", out=tmp_path, **small)
-    assert [row["steps"] for row in again.record] == [64]
-    for other in ({"robust": Radial(kappa=0.5)}, {"robust": "radial", "eps": 0.03}, {"robust": "sa"}):
-        with pytest.raises(ValueRangeError, match=r"holds another training, with .*robust"):
-            train_agent("CartPole-v1", out=tmp_path, **{"eps": 0.02, **other}, **small)
-
-
 def test_an_agent_on_images_trains_from_scratch_and_from_a_victim(tmp_path):
     small = {**SMALL, "steps": 32, "checks": 1, "episodes": 1, "settings": {"n_steps": 8, "n_epochs": 1}}
     first = train_agent(Pictures, None, rewards="clipped", out=tmp_path, **small)
