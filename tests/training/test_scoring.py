@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import shutil
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -62,48 +61,6 @@ def test_scores_are_of_checkpoints_as_they_were_and_come_in_order(workers):
         scoring.deliver(0)
         assert not scoring.ready
     assert received == [(i, i + 1.0, 3) for i in range(6)]
-
-
-@pytest.mark.slow
-def test_an_adversary_is_the_same_with_two_workers(tmp_path):
-    """Its folder and record too, and what is left in the folder by a kill while a checkpoint is scored."""
-    found, progress, copies = {}, {1: [], 2: []}, []
-
-    def copy(*_):  # what a kill at this moment would leave
-        if not copies and [*(tmp_path / "2").glob(".part.*")] and (tmp_path / "2" / "state.json").exists():
-            copies.append(shutil.copytree(tmp_path / "2", tmp_path / "killed"))
-
-    for workers in (1, 2):
-        found[workers] = train_adversary(
-            "pa-ad",
-            short,
-            VICTIM,
-            0.2,
-            256,
-            out=tmp_path / str(workers),
-            workers=workers,
-            progress=lambda *at, to=progress[workers]: to.append(at),
-            on_episode=copy,
-            **QUICK,
-        )
-    assert found[1].sha256 == found[2].sha256 and files(tmp_path / "1") == files(tmp_path / "2")
-    assert progress[1] == progress[2] and [steps for steps, _ in progress[2]] == [64, 128, 192, 256]
-    whole = untimed(record_of(tmp_path / "1"))
-    assert untimed(record_of(tmp_path / "2")) == whole and len({row["mean_return"] for row in whole}) > 1
-    cards = [json.loads((tmp_path / name / "card.json").read_text())["training"]["checkpoints"] for name in "12"]
-    assert untimed(cards[0]) == untimed(cards[1])
-    killed = copies[0]
-    assert [*killed.glob(".part.*/model.zip")]
-    shutil.copytree(killed, tmp_path / "clean", ignore=shutil.ignore_patterns(".part.*"))
-    before = untimed(record_of(killed))
-    assert before == whole[: len(before)] and 0 < len(before) < len(whole)
-    again = [
-        train_adversary("pa-ad", short, VICTIM, 0.2, 256, out=tmp_path / name, workers=workers, **QUICK).sha256
-        for name, workers in (("killed", 2), ("clean", 1))
-    ]
-    assert again[0] == again[1] and files(tmp_path / "killed") == files(tmp_path / "clean")
-    resumed = untimed(record_of(tmp_path / "killed"))
-    assert resumed == untimed(record_of(tmp_path / "clean")) and resumed[: len(before)] == before
 
 
 def test_an_agent_is_the_same_with_two_workers(tmp_path):

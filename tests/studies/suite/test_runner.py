@@ -24,7 +24,6 @@ from adv_wrappers.training.folder import read_record
 from adv_wrappers.training.models.critic import check_critic_settings
 from tests.core.helpers import OnlySpaces
 from tests.evaluation.agents import Film, balancing, make_short, short, uncopied, watcher
-from tests.evaluation.masked import saturated, straight_through
 from tests.every_case import every_case
 from tests.training.toys import Toy, toy_victim
 
@@ -59,33 +58,6 @@ class Seeded(gym.Wrapper):
         if seed is not None:
             Seeded.seeds.append(int(seed))
         return super().reset(seed=seed, options=options)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A suite on CartPole of a few steps."""
-    return standard("zoo:cartpole-a2c", briefly, 0.05, out=tmp_path_factory.mktemp("suites") / "one", **QUICK)
-
-
-@pytest.mark.slow
-def test_what_applies_is_scored_and_what_does_not_is_listed(whole):
-    untrained = ("noise", "min-best", "pgd", "apgd", "multi-targeted", "momentum", "max-diff", "strong-max-diff")
-    assert whole.attacks == (*untrained, "beam", "sa-rl", "pa-ad")
-    instead = "use min-best or max-diff, or min-value"
-    assert whole.left_out == {
-        "min-q": f"min-q needs Q-values, and this victim has none: {instead}",
-        "robust-sarsa": "robust-sarsa is for continuous actions, this victim acts in Discrete(2)",
-        "model-based": "it needs a model of the environment: dynamics=",
-    }
-    assert {*whole.attacks, *whole.left_out} == {*ATTACKS}
-    clean, *rows = whole.report.threats
-    assert whole.clean is clean and clean["threat"] == "none"
-    assert all(len(row["returns"]) == 4 and (row["linf"] or 0) <= 0.05 + 1e-6 for row in rows)
-    assert whole.settings["budget"] == "eps=0.05" and whole.settings["within"] == {"type": "linf", "eps": 0.05}
-    kept = "one training of 256 steps, best of 2 checkpoints, chosen by mean return over 3 other episodes"
-    assert whole.protocol["sa-rl"] == whole.protocol["pa-ad"] == kept
-    assert {whole.protocol[name] for name in ("noise", "pgd", "strong-max-diff")} == {"one setting, one run"}
-    assert {*whole.protocol} == {*whole.attacks}
 
 
 class Lottery(gym.Env):
@@ -151,33 +123,6 @@ def test_further_episodes_choose_between_attacks_that_are_not_told_apart(tmp_pat
 
 class Stopped(Exception):
     """What ends a suite from outside."""
-
-
-@pytest.mark.slow
-def test_an_interrupted_suite_goes_on(whole, tmp_path):
-    received: list[tuple[str, int, int]] = []
-    how: dict[str, Any] = {"out": tmp_path, "attacks": ("noise", "max-diff", "sa-rl", "pa-ad"), **QUICK}
-
-    def stop(*at):
-        received.append(at)
-        if at[:2] == ("pa-ad", 128):
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        standard("zoo:cartpole-a2c", briefly, 0.05, progress=stop, **how)
-    before = read_record(tmp_path / "sa-rl"), read_record(tmp_path / "pa-ad")
-    assert [len(record) for record in before] == [2, 1] and not (tmp_path / "report.json").exists()
-    received.clear()
-    report = standard("zoo:cartpole-a2c", briefly, 0.05, progress=lambda *at: received.append(at), **how)
-    trained = [at for at in received if not at[0].startswith("scoring")]
-    assert trained == [("sa-rl", 0, 256), ("sa-rl", 256, 256), *(("pa-ad", done, 256) for done in (0, 256, 256))]
-    assert read_record(tmp_path / "sa-rl") == before[0] and read_record(tmp_path / "pa-ad")[:1] == before[1]
-    assert report.protocol.items() <= whole.protocol.items()
-    mine, others = ({row["threat"]: row["returns"] for row in r.report.threats} for r in (report, whole))
-    assert len(mine) == 5 and {**mine, "pa-ad": None}.items() <= {**others, "pa-ad": None}.items()
-    names = [what for what, done, _ in received if done == 0 and what.startswith("scoring")]
-    last = (f"scoring {name}{FRESH}" for name in ("none", report.worst["threat"]))
-    assert names == ["scoring none", *(f"scoring {name}" for name in report.attacks), *last]
 
 
 def test_a_folder_takes_more_attacks_but_no_other_suite(tmp_path):
@@ -550,18 +495,3 @@ def test_a_model_of_the_environment_is_planned_through(tmp_path):
     pendulum = adv.train_dynamics(toy_victim(), Toy, 200, hidden=(), num_envs=2)
     with pytest.raises(VictimError, match="the model takes observations"):
         standard(hopper, "Hopper-v5", 0.05, dynamics=pendulum, attacks=["model-based"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("make", "flag"),
-    [
-        (saturated, "pgd:eps=0.2: zero gradients at "),
-        (straight_through, "square:queries=60,eps=0.2 needs no gradient and"),
-    ],
-)
-def test_an_agent_whose_gradients_mislead_is_flagged_and_broken_without_them(make, flag):
-    found = run_suite(("pgd", "max-diff", "square:queries=60"), make(), short, eps=0.2, episodes=3)
-    pgd, difference, square = [row["mean_return"] for row in found.report.threats][1:]
-    assert min(pgd, difference) > 35 and square < 28 and found.worst["threat"] == "square:queries=60"
-    assert any(said.startswith(flag) for said in found.warnings)
