@@ -1,11 +1,10 @@
-"""A table of texts, which all results are shown as: printed, fitted to a terminal, as Markdown, LaTeX and HTML.
+"""A table of texts, which all results are shown as: printed, fitted to a terminal, as Markdown and LaTeX.
 
 Whatever its texts hold, they are shown and never read as markup.
 """
 
 from __future__ import annotations
 
-import html
 import io
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -142,16 +141,6 @@ class TextTable:
         lines += [" & ".join(map(_latex, self.columns)) + r" \\", r"\midrule", *(line + r" \\" for line in body)]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
 
-    def html(self) -> str:
-        """A ``table`` without any style or script; special characters are escaped."""
-        heads = "".join(f'<th scope="col">{_html(column)}</th>' for column in self.columns)
-        lines = ["<table>", f"<caption>{_html(self.title)}</caption>", f"<thead><tr>{heads}</tr></thead>", "<tbody>"]
-        for name, *figures in self.rows:
-            cells = "".join(f"<td>{_html(_interval(figure))}</td>" for figure in figures)
-            lines.append(f'<tr><th scope="row">{_html(name)}</th>{cells}</tr>')
-        lines += ["</tbody>", "</table>", *(f"<p>{_html(note)}</p>" for note in self.notes)]
-        return "\n".join([*lines, *(f"<p>warning: {_html(warning)}</p>" for warning in self.warnings)])
-
 
 class Tabular:
     """A result that is shown as a :class:`TextTable`, and prints as one."""
@@ -176,9 +165,9 @@ class Tabular:
         """
         return self._written().latex()
 
-    def _repr_html_(self) -> str:
+    def _repr_markdown_(self) -> str:
         """The table as notebooks show it."""
-        return self._written().html()
+        return self.to_markdown()
 
     def __str__(self) -> str:
         return str(self.table())
@@ -213,10 +202,6 @@ def _row(cells: Iterable[str]) -> str:
 
 def _markdown(text: str) -> str:
     return _MARKDOWN.sub(r"\\\g<0>", plain(text))
-
-
-def _html(text: str) -> str:
-    return html.escape(plain(text))
 
 
 def _latex(text: str) -> str:

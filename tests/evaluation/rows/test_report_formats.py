@@ -106,7 +106,7 @@ def test_a_text_of_yaml_stays_one(text: str) -> None:
 
 
 def test_written_tables_have_the_loss_where_it_was_measured(report: adv.Report) -> None:
-    for text in (report.to_markdown(), report.to_latex(), report._repr_html_()):
+    for text in (report.to_markdown(), report.to_latex()):
         assert "loss" in text and "noise:eps=0.5 (best of 2)" in text and "†" in text.replace(r"\textdagger{}", "†")
     bare = dataclasses.replace(report, measure=None)
     assert "loss" not in bare.to_markdown() and "| none | 40 | † 40 to 40 | 0 | 0% | 0% | - |" in bare.to_markdown()

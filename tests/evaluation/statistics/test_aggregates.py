@@ -230,6 +230,6 @@ def test_tables_frames_and_figures(found, tmp_path: Path) -> None:
 def test_the_table_is_written_and_printed(found) -> None:
     name = found.groups[0].name
     assert r"\toprule" in found.to_latex() and found.to_markdown().startswith("**normalised scores**")
-    assert "<table>" in found._repr_html_()
+    assert found._repr_markdown_() == found.to_markdown()
     for text in (str(found), str(found.table())):
         assert name in text and "object at" not in text and "IQM" in text
