@@ -500,7 +500,7 @@ class Agenda:
         with contextlib.suppress(AdvWrappersError):
             if not self.frames:
                 self.frames = write_stills(*made, [strongest, *threats[:2]], self.seed)
-            if self.film is None:
+            if not self.film:
                 self.film = write_film(*made, strongest, self.seed, self._until(1.0))
 
     def _actions(self) -> None:

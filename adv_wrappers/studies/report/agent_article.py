@@ -10,9 +10,7 @@ from functools import partial
 from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.evaluation.statistics.confidence_intervals import footnotes
 from adv_wrappers.studies.report.article import (
-    FILMS,
     LARGEST_PICTURES,
-    PICTURES,
     Article,
     Command,
     Details,
@@ -309,7 +307,7 @@ def _pictures(agent: AgentSections, said: Verdict) -> list[Part]:
         for one in agent.choices.frames
     ]
     for title, files in [*given, ("", {"a film of an episode under attack": agent.choices.film})]:
-        uris = {name: uri for name, path in files.items() if (uri := embedded(path, PICTURES if title else FILMS))}
+        uris = {name: uri for name, file in files.items() if (uri := embedded(agent.choices.folder, file))}
         size = sum(map(len, uris.values()))
         left_out = Paragraph(f"{title or 'The film'} is left out: the page would be too large.", "note")
         parts += [Pictures(title, uris, not title) if size <= room else left_out] if uris else []

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 GENERATOR = "adv_wrappers report"  # of the meta tag by which a page is known as ours
 LARGEST_PICTURES = 2_000_000  # bytes of a page's pictures
-PICTURES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg"}
-FILMS = {**PICTURES, ".mp4": "video/mp4"}
+PICTURES = {".png": "image/png", ".webp": "image/webp"}  # which may move
 DASH = "\N{EN DASH}"
 
 
@@ -129,11 +128,12 @@ class Article:
     notes: Sequence[str] = ()
 
 
-def embedded(path: Path | None, kinds: Mapping[str, str]) -> str:
-    """A picture or film as a data URI; "" where none is there that browsers show."""
-    kind = kinds.get(path.suffix.lower()) if path else None
+def embedded(folder: Path | None, file: str) -> str:
+    """A picture or film in a folder as a data URI; "" where none is there."""
+    path = (folder or Path()) / file
+    kind = PICTURES.get(path.suffix.lower())
     try:
-        if path is None or kind is None or not path.is_file():
+        if kind is None or not path.is_file():
             return ""
         # of one that is too large by itself as much as shows that
         return f"data:{kind};base64,{base64.b64encode(path.read_bytes()[: 2 * LARGEST_PICTURES]).decode()}"

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.registry import Robust
 from adv_wrappers.utils.files import write_json
-from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 
 CHOICES_FILE = "choices.json"  # in the folder of a report, beside its rows
@@ -94,7 +93,7 @@ class AdvisedTraining:
 
 @dataclass(frozen=True)
 class AttackedFrame:
-    """Pictures of one attacked step; paths of files, or None where one is missing.
+    """Pictures of one attacked step: names of files in the folder of the report; "" where one is missing.
 
     Attributes:
         title: the threat and the step.
@@ -104,9 +103,9 @@ class AttackedFrame:
     """
 
     title: str = ""
-    true: Path | None = None
-    shown: Path | None = None
-    difference: Path | None = None
+    true: str = ""
+    shown: str = ""
+    difference: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,12 +126,12 @@ class ReportChoices:
         untried: attacks that there was no time for.
         more: the command that plays these too.
         frames: pictures of attacked steps.
-        film: the path of a short animation (gif, webp or mp4), or None.
+        film: the name of the file of a short animation, or "".
         training: what is advised to harden the agent by.
         not_tried: what could not be tried at all, in sentences that say why.
         identity: ``victim``, ``env`` and ``seed`` of the report that it belongs to, as a report has them; or None.
         at: the keys of a Dict or Tuple that ``features``, ``scale`` and ``unit`` are of; empty for all that is seen.
-        played: whether there is such a file.
+        folder: that of the file; None where there is none.
     """
 
     command: str = ""
@@ -148,20 +147,24 @@ class ReportChoices:
     untried: tuple[Untried, ...] = ()
     more: str = ""
     frames: tuple[AttackedFrame, ...] = ()
-    film: Path | None = None
+    film: str = ""
     training: AdvisedTraining = AdvisedTraining()
     not_tried: tuple[str, ...] = ()
     identity: Mapping[str, Any] | None = None
     at: tuple[str, ...] = ()
-    played: bool = False
+    folder: Path | None = None
+
+    @property
+    def played(self) -> bool:
+        """Whether a report has been played."""
+        return self.folder is not None
 
 
 def write_choices(folder: Path, choices: ReportChoices) -> None:
     """Write the choices into a folder, from which :func:`read_choices` reads them; their pictures lie there already."""
     data = {"schema": SCHEMA, **asdict(choices)}
-    del data["played"]
-    inside = folder.resolve()
-    write_json(folder / CHOICES_FILE, data, default=lambda path: path.relative_to(inside).as_posix())
+    del data["folder"]
+    write_json(folder / CHOICES_FILE, data)
 
 
 def read_choices(folder: Path) -> ReportChoices:
@@ -178,20 +181,11 @@ def read_choices(folder: Path) -> ReportChoices:
         if (found := data.pop("schema", SCHEMA)) != SCHEMA:
             why = f"it has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it"
             raise ValueRangeError(f"{why}. Make the report again, in a new folder")
-        # files that it names are those beside it
         choices: ReportChoices = value_of(ReportChoices, data)
-        _place(choices, "film", folder.resolve())
-        for frame in choices.frames:
-            for name in ("true", "shown", "difference"):
-                _place(frame, name, folder.resolve())
-        return replace(choices, played=True)
-
-
-def _place(of: ReportChoices | AttackedFrame, name: str, folder: Path) -> None:
-    """Make the name of a file a path; only one that lies inside the folder is ever read."""
-    if (given := getattr(of, name)) is None:
-        return
-    path = (folder / given).resolve()
-    if not path.is_relative_to(folder):
-        raise ValueRangeError(f"{name} must be the name of a file in {folder}, got {given!r:.80}")
-    set_fields(of, **{name: path})
+        # files that it names are those beside it
+        pictures = [("film", choices.film)]
+        pictures += [(name, getattr(one, name)) for one in choices.frames for name in ("true", "shown", "difference")]
+        for name, file in pictures:
+            if not (folder / file).resolve().is_relative_to(folder.resolve()):
+                raise ValueRangeError(f"{name} must be the name of a file in {folder}, got {file!r:.80}")
+        return replace(choices, folder=folder)

@@ -57,20 +57,20 @@ def write_stills(
             "shown": to_pixels(shown),
             "difference": amplified_difference(true, shown, gain),
         }
-        files = {part: folder.resolve() / "frames" / f"{i}-{part}.png" for part in pictures}
+        files = {part: f"frames/{i}-{part}.png" for part in pictures}
         for part, picture in pictures.items():
-            write(files[part], cv2.imencode(".png", picture[..., ::-1])[1].tobytes())
+            write(folder / files[part], cv2.imencode(".png", picture[..., ::-1])[1].tobytes())
         frames.append(AttackedFrame(f"{name[0]}, step {_STEP}", **files))
     return tuple(frames)
 
 
 def write_film(
     folder: Path, victim: Victim, environment: Environment, threat: ThreatModel, seed: int, deadline: Deadline
-) -> Path | None:
+) -> str:
     """Write some seconds of an episode under a threat: true, shown and different pictures side by side.
 
     Returns:
-        The file, an animated WebP; None where the episode ends, or the time, before the film begins.
+        The name of the file, an animated WebP; "" where the episode ends, or the time, before the film begins.
 
     Raises:
         AdvWrappersError: one of its kinds, for observations that are no images and a threat that does not fit.
@@ -78,7 +78,7 @@ def write_film(
     with closing(environment.make_one()) as env, one_thread():
         view = AttackView(wrap(env, threat, victim=victim), size=_SIZE)
         frames = _rendered(view, victim, seed, range(_FIRST, _FIRST + _STEPS), deadline)
-    return _written(folder, frames, _MILLISECONDS) if len(frames) > 1 else None
+    return _written(folder, frames, _MILLISECONDS).name if len(frames) > 1 else ""
 
 
 def write_side_by_side(

@@ -10,7 +10,6 @@ from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.evaluation.statistics.confidence_intervals import MeanWithInterval
 from adv_wrappers.studies.report.article import (
     DASH,
-    FILMS,
     Article,
     Command,
     Facts,
@@ -74,7 +73,7 @@ def film_of(
     except Exception as error:  # whatever renderers raise
         return [Paragraph(f"There is no film: {type(error).__name__}: {error}. Without a display, set MUJOCO_GL=egl.")]
     lead = f"{words}: episode {worst + 1} of {len(seeds)}, from {first * step:.1f} s to {end * step:.1f} s."
-    return [Paragraph(lead), Pictures("", {f"a film of {words}": embedded(file, FILMS)}, True)]
+    return [Paragraph(lead), Pictures("", {f"a film of {words}": embedded(file.parent, file.name)}, True)]
 
 
 def article_of(

@@ -17,14 +17,13 @@ from adv_wrappers.studies.report.choices import (
 
 
 def test_what_is_written_is_read(tmp_path):
-    folder = tmp_path.resolve()
     choices = ReportChoices(
         "adv-wrappers report", 2.0, 1.5, False, 30, (FeatureSpread("x", -1.0, None, 0.5),), (1.0, 2.0), "of the range",
         ("a reason",), (CertifiedReturn(0.1, 3.0, None, 10, "bounds"),),
         (Untried("pgd", "no time", 0.0),), "adv-wrappers report --minutes 3",
-        (AttackedFrame("pgd", folder / "true.png", None, folder / "pictures" / "difference.png"),),
-        folder / "film.gif", AdvisedTraining("wocar", ("sa",), "ppo", "raw", 0.9, "a"),
+        (AttackedFrame("pgd", "true.png", "", "pictures/difference.png"),),
+        "film.webp", AdvisedTraining("wocar", ("sa",), "ppo", "raw", 0.9, "a"),
         ("nothing else",), {"seed": 0}, ("goal",),
     )  # fmt: skip
     write_choices(tmp_path, choices)
-    assert read_choices(tmp_path) == replace(choices, played=True)
+    assert read_choices(tmp_path) == replace(choices, folder=tmp_path)

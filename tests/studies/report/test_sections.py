@@ -125,7 +125,7 @@ def test_an_attack_on_a_key_is_none_on_all_features(tmp_path):
     labels = [row.label for row in agent.attacked]
     assert labels[2].endswith("on feature 1 of goal") and labels[6] == "stuck-sensor on feature 1 of goal"
     assert labels[4:6] == ["noise, any value of room", "noise, 1 entry of room at 50% of steps"]
-    chosen = sorted_report(agent.report, ReportChoices(at=("goal",), played=True))
+    chosen = sorted_report(agent.report, ReportChoices(at=("goal",), folder=tmp_path))
     assert [row.label for row in chosen.attacked[:4]] == [
         "noise:eps=0.1", "noise:eps=0.2", "noise:eps=0.2 on feature 1 of goal", "noise:eps=8,at=image",
     ]  # fmt: skip
