@@ -111,7 +111,7 @@ def test_what_it_does_not_know():
 def test_an_evaluation_is_the_same_in_either():
     agent, task = adv.load_victim("zoo:cartpole-balance-sac"), "dm_control/cartpole-balance-v0"
     how = {"episodes": 1, "measure": True}
-    direct = adv.evaluate(agent, task, **how)
-    by_function = adv.evaluate(agent, lambda: dmc(task, 4), **{**how, "measure": "1=-1"})
+    direct = adv.evaluate(agent, task, env_kwargs={"action_repeat": 20}, **how)
+    by_function = adv.evaluate(agent, lambda: dmc(task, 20), **{**how, "measure": "1=-1"})
     for a, b in zip(direct.threats, by_function.threats, strict=True):
         assert a["returns"] == pytest.approx(b["returns"], abs=1e-9) and a["losses"] == pytest.approx(b["losses"])
