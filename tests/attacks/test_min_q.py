@@ -27,14 +27,6 @@ def test_a_linear_actor_under_a_linear_critic(kind, random_start):
     torch.testing.assert_close(y, X - 0.3 * (PRICE @ WEIGHT).sign().expand(8, -1))
 
 
-def test_two_discrete_actions():
-    weight = randn(2, 4)
-    victim = chooser(linear(weight), "q", actions=2)
-    y = MinQ(victim)(X, context(X, Linf(0.3)))
-    worst = victim.params(X).argmin(-1)
-    torch.testing.assert_close(y, X + 0.3 * (weight[worst] - weight[1 - worst]).sign())
-
-
 def test_the_value_at_the_true_state_falls():
     victim = chooser(mlp(4, 3), "q")
     y = MinQ(victim)(X, context(X, Linf(0.5)))

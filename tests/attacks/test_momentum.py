@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from adv_wrappers import MinBest, Momentum
 from adv_wrappers.core.budgets.budget import Linf
-from tests.core.helpers import chooser, context, linear, mlp, randn
+from tests.core.helpers import chooser, context, mlp, randn
 
 X = randn(8, 4, seed=2)
-
-
-@pytest.mark.parametrize("nesterov", [False, True])
-@pytest.mark.parametrize("kind", ["logits", "q"])
-def test_two_actions_of_a_linear_victim(nesterov, kind):
-    weight = randn(2, 4)
-    victim = chooser(linear(weight), kind, actions=2)
-    y = Momentum(victim, nesterov=nesterov)(X, context(X, Linf(0.3)))
-    best = victim.params(X).argmax(-1)
-    torch.testing.assert_close(y, X + 0.3 * (weight[1 - best] - weight[best]).sign())
 
 
 def test_decay_is_what_sets_it_apart_from_min_best():

@@ -9,10 +9,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 
 import adv_wrappers as adv
-from adv_wrappers.core.budgets.temporal_coupling import Coupled, LastChange
+from adv_wrappers.core.budgets.temporal_coupling import Coupled
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.threats.presets import parse_threat
@@ -73,32 +72,6 @@ def test_the_scale_holds_for_both() -> None:
     assert (np.abs(moved) <= EPS * scale + 1e-7).all() and (
         np.abs(np.diff(moved, axis=0)) <= CHANGE * scale + 1e-7
     ).all()
-
-
-def test_the_projection_is_the_nearest_point_of_the_set() -> None:
-    """The quadratic program min |y - z| over both boxes and the space, on ten thousand random cases."""
-    rng = np.random.default_rng(0)
-    n = 10_000
-    x, z = rng.uniform(-1, 1, n), rng.uniform(-2, 2, n)
-    eps, change = 0.3, 0.1
-    last = rng.uniform(-eps, eps, n)
-    memory = LastChange(Coupled(adv.Linf(eps), change))
-    low, high = np.maximum(x - eps, -1), np.minimum(x + eps, 1)
-    box = (torch.as_tensor(low)[:, None], torch.as_tensor(high)[:, None])
-    known = torch.ones(n, dtype=torch.bool)
-    x_, last_ = torch.as_tensor(x)[:, None], torch.as_tensor(last)[:, None]
-    lower, upper = (end[:, 0].numpy() for end in memory.meet(x_, (last_, known), box, False))
-    y = np.clip(z, lower, upper)
-    near = (np.maximum(low, x + last - change), np.minimum(high, x + last + change))
-    possible = near[0] <= near[1]  # else the space has no value that is near enough
-    assert 0.9 < possible.mean() < 1
-    assert (y[possible] >= near[0][possible] - 1e-12).all() and (y[possible] <= near[1][possible] + 1e-12).all()
-    for _ in range(50):  # no feasible point is nearer
-        other = rng.uniform(near[0][possible], near[1][possible])
-        assert (np.abs(y - z)[possible] <= np.abs(other - z[possible]) + 1e-12).all()
-    out = ~possible
-    aim = np.where(x + last > 1, 1.0, -1.0)
-    np.testing.assert_allclose(y[out], np.clip(aim, low, high)[out])
 
 
 def test_whole_grey_levels() -> None:
