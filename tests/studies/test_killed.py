@@ -36,8 +36,9 @@ def suite(folder: Path, killed: bool) -> None:
 
 def standing(folder: Path, killed: bool) -> None:
     """Killed where its third row begins."""
-    measure.ATTACKS = ("noise", "max-diff", "min-q")
+    measure.ATTACKS = ("noise", "max-diff")
     measure.EPISODES = 2
+    measure.CERTIFIED_SHARE = 1e-3  # rows are what is looked at
     given = measure.Submission("zoo:cartpole-dqn", "dqn", env_kwargs={"max_episode_steps": 5})
     measure.add_submission(given, folder, 10.0, lambda sentence: kill() if killed and "max-diff" in sentence else None)
 
