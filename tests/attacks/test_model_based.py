@@ -17,7 +17,6 @@ from adv_wrappers.attacks.targets import Reach
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
 from tests.attacks.linear_system import (
-    LARGE,
     Cart,
     LinearSystem,
     agent,
@@ -140,24 +139,6 @@ def test_plans_are_renewed_when_they_are_used_up(monkeypatch):
     plan = real(attack, found, context_of(x, adv.Linf(0.3)), torch.zeros(found.size, dtype=torch.float64))
     for t in range(3):
         torch.testing.assert_close(shown[t], plan[:, t] * found.radius, rtol=1e-5, atol=1e-7)
-
-
-@torch.no_grad()  # as the engine does
-def test_weights_get_no_gradients_and_inputs_stay():
-    net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).double()
-    victim = adv.from_module(
-        net,
-        spaces.Box(-LARGE, LARGE, (2,), np.float64),
-        spaces.Box(-LARGE, LARGE, (1,), np.float64),
-        "mean",
-        dtype=torch.float64,
-        live=True,
-    )
-    x = torch.randn(3, 2, dtype=torch.float64)
-    kept = x.clone()
-    y = planned(victim)(x, context_of(x, adv.Linf(0.3)))
-    assert not y.requires_grad and torch.equal(x, kept) and not torch.equal(y, x)
-    assert all(weight.requires_grad and weight.grad is None for weight in net.parameters())
 
 
 def test_a_plan_is_shifted_by_the_steps_that_have_passed():
