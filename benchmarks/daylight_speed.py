@@ -8,9 +8,8 @@ settings for Pong and JPEG quality 30, as a share of the OpenCV loop, ``np.stack
 4x84x84 it takes frame by frame; JPEG codes every frame of a stack. ``torch`` is ours as it runs on other devices,
 forced on the host.
 
-The last columns are microseconds of a single observation beyond OpenCV's call, and of a whole step of one environment
-with stacks 84x84x4 under ``PerturbObservation`` beyond one under a ``gymnasium.ObservationWrapper`` around OpenCV's
-call.
+The last column is microseconds of a single observation beyond OpenCV's call; a whole step of one environment takes
+about as many more than one under a ``gymnasium.ObservationWrapper`` around that call.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from typing import Any
 import cv2
 import numpy as np
 from daylight_loops import CALL, LOOP, OURS, STRICT, TORCH, Call, Images, by_torch, opencv, ours
-from daylight_steps import HAND, WRAPPED, measure_step
 from timing import (
     INTERLEAVED,
     Data,
@@ -112,13 +110,12 @@ def body(data: Data) -> list[str]:
     lines = []
     for row in (row for row in data["rows"] if row["batch"] == 64):
         beyond = single[row["transform"], row["shape"]]["microseconds_over"]
-        step = data["steps"][row["transform"]] if row["shape"] == "84x84x4" else None
         lines.append([
             row["transform"], row["shape"], f"{row['per_second'][LOOP]:.3g}".replace("e+0", "e"),
             *(f"{row['ratio'][name]:.2g}" for name in names),
-            f"{beyond:+.1f}", f"{step[WRAPPED] - step[HAND]:+.1f}" if step else "",
+            f"{beyond:+.1f}",
         ])  # fmt: skip
-    head = ["transform", "images", "OpenCV loop, images a second", *names, "one observation, us", "a step, us"]
+    head = ["transform", "images", "OpenCV loop, images a second", *names, "one observation, us"]
     return [*prose(__doc__), "Batches of 64.", table(head, lines)]
 
 
@@ -128,20 +125,16 @@ def measure_all(results: Results) -> None:
     cv2.setNumThreads(1)
     print(f"{machine()}; {releases(PACKAGE)}", flush=True)
     known = {(row["transform"], row["shape"], row["batch"]): row for row in data.get("rows", ())}
-    steps: dict[str, dict[str, float]] = data.get("steps", {})
     for transform, shape_name, batch in itertools.product(given.only, LAYOUTS, (1, 64)):
         row = measure(transform, shape_name, batch, given.rounds, given.least)
         known[transform, shape_name, batch] = row
         rates = "  ".join(f"{name} {rate(row, name)}" for name in row["per_second"])
         more = f"{row['microseconds_over']:+9.1f} us" if batch == 1 else " " * 12
         print(f"{transform:11} {shape_name:9} {batch:3d}  {more}  {rates}", flush=True)
-    for transform in given.only:
-        steps[transform] = measure_step(transform, SHORT * given.rounds, given.least / SHORT)
     wanted = itertools.product(TRANSFORMS, LAYOUTS, (1, 64))
     data |= {
         "versions": releases(PACKAGE),
         "rows": [known[at] for at in wanted if at in known],
-        "steps": {name: steps[name] for name in TRANSFORMS if name in steps},
     }
     results.keep()
 

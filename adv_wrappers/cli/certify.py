@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.cli.interruption import resumable
-from adv_wrappers.cli.options import KIND, TRUST_FILE, VICTIM_FILE, load_agent
+from adv_wrappers.cli.options import load_agent
 from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command, option_type
@@ -17,10 +17,8 @@ from adv_wrappers.utils.validation import Expected, NotNegative
     "certify",
     "adv_wrappers.certification.ranges.certified_ranges",
     eps={"type": option_type(Expected(NotNegative).parts), "multiple": True},
-    victim=VICTIM_FILE,
-    trust=TRUST_FILE,
+    files=True,
 )
-@KIND
 @table_options
 def certify_(env: str, eps: tuple[float, ...], out: Path | None, **given: Any) -> None:
     """Bound from below what attacks within a budget leave a victim in ENV, and attack the same episodes."""

@@ -10,7 +10,7 @@ import click
 from adv_wrappers.cli.gate import AT_LEAST, judge_report, pass_or_fail
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import main, print_if_unwritten
-from adv_wrappers.cli.options import FOLDER, KIND, TRUST_FILE, VICTIM_FILE, Text, load_agent
+from adv_wrappers.cli.options import FOLDER, Text, load_agent
 from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
@@ -51,10 +51,8 @@ def _show(report: Report) -> None:
     threats={"help": "such as max-diff:eps=0.1, in quotes where it has ; or (; ' + ' between threats makes a stack"},
     minimum={"type": Text(parse_value, "return")},
     measure={"type": str, "metavar": "TARGET"},
-    victim=VICTIM_FILE,
-    trust=TRUST_FILE,
+    files=True,
 )
-@KIND
 @AT_LEAST
 @table_options
 def evaluate_(env: str, at_least: float | None, threats: tuple[str, ...] | None, **given: Any) -> None:

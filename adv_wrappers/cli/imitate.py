@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from adv_wrappers.cli.interruption import resumable
-from adv_wrappers.cli.options import KIND, REQUIRED, TRUST_FILE, VICTIM_FILE, evaluate_with, load_agent, repeated
+from adv_wrappers.cli.options import REQUIRED, evaluate_with, load_agent, repeated
 from adv_wrappers.cli.output import print_columns, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
@@ -17,11 +17,9 @@ from adv_wrappers.cli.signatures import command
 @command(
     "imitate",
     "adv_wrappers.imitate",
-    victim=VICTIM_FILE,
-    trust=TRUST_FILE,
+    files=True,
     out=REQUIRED,
 )
-@KIND
 @click.option("--no-attacks", is_flag=True, help="ask on episodes without attacks alone")
 @table_options
 def imitate_(env: str, no_attacks: bool, threats: tuple[str, ...], rounds: int, out: Path, **given: Any) -> None:

@@ -11,7 +11,7 @@ import click
 from adv_wrappers.cli.completion import complete_env_or_path
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import BEGAN, make_console
-from adv_wrappers.cli.options import KIND, TRUST_FILE, VICTIM_FILE, load_agent, repeated
+from adv_wrappers.cli.options import VICTIM_FILE, load_agent, repeated
 from adv_wrappers.cli.output import tell
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
@@ -22,14 +22,13 @@ from adv_wrappers.cli.signatures import command
     "adv_wrappers.report",
     without=("env", "command", "began"),
     victim={**VICTIM_FILE, "required": False, "help": f"{VICTIM_FILE['help']}; with ENV"},
-    trust=TRUST_FILE,
+    files=True,
     out={
         "default": None,
         "type": click.Path(path_type=Path),
         "help": "a folder; with STORE, the page; None is adv_report",
     },
 )
-@KIND
 @click.argument(
     "sources", metavar="ENV | STORE | STORE STORE", nargs=-1, required=True, shell_complete=complete_env_or_path
 )

@@ -8,15 +8,12 @@ from typing import Any
 
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import make_console
-from adv_wrappers.cli.options import KIND, TRUST_FILE, VICTIM_FILE, load_agent, repeated
+from adv_wrappers.cli.options import load_agent, repeated
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
 
 
-@command(
-    "robot", "adv_wrappers.robot_report", without=("command", "name", "progress"), victim=VICTIM_FILE, trust=TRUST_FILE
-)
-@KIND
+@command("robot", "adv_wrappers.robot_report", without=("command", "name", "progress"), files=True)
 def robot_(env: str, minutes: float, out: Path, **given: Any) -> None:
     """Find out which disturbance breaks a robot's policy first: pushes, loads, delays, faults.
 

@@ -22,7 +22,7 @@ import click
 
 from adv_wrappers import registry
 from adv_wrappers.cli.main import by_option, main
-from adv_wrappers.cli.options import ENV, SPELLED
+from adv_wrappers.cli.options import ENV, KIND, SPELLED, TRUST_FILE, VICTIM_FILE
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils import validation
 from adv_wrappers.utils.validation import Expected, Part
@@ -238,7 +238,23 @@ class FunctionCommand(click.Command):
 
 
 def command(
-    name: str, /, *functions: str, without: Iterable[str] = (), group: click.Group = main, **spelled: Mapping[str, Any]
+    name: str,
+    /,
+    *functions: str,
+    without: Iterable[str] = (),
+    group: click.Group = main,
+    files: bool = False,
+    **spelled: Mapping[str, Any],
 ) -> Callable[[Callable[..., object]], click.Command]:
-    """Add a command that calls functions; arguments as for :class:`FunctionCommand`."""
-    return group.command(name, cls=FunctionCommand, functions=functions, without=without, spelled=spelled)
+    """Add a command that calls functions.
+
+    Args:
+        name: its own.
+        *functions: as for :class:`FunctionCommand`, as are ``without`` and ``spelled``.
+        group: where it is added.
+        files: whether its victim may be a file that knows no spaces, which then takes those of ENV.
+    """
+    if files:
+        spelled = {"victim": VICTIM_FILE, "trust": TRUST_FILE, **spelled}
+    add = group.command(name, cls=FunctionCommand, functions=functions, without=without, spelled=spelled)
+    return (lambda run: add(KIND(run))) if files else add

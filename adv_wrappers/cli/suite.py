@@ -11,7 +11,7 @@ import click
 from adv_wrappers.cli.gate import AT_LEAST, judge_suite, pass_or_fail
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import print_if_unwritten
-from adv_wrappers.cli.options import KIND, TRUST_FILE, VICTIM_FILE, load_agent
+from adv_wrappers.cli.options import load_agent
 from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
@@ -33,10 +33,8 @@ _AGAIN = "; and the strongest again on fresh episodes"
     without=("name",),
     suite={"default": "standard", "type": click.Choice(SUITE_NAMES)},
     train={"default": True},
-    victim=VICTIM_FILE,
-    trust=TRUST_FILE,
+    files=True,
 )
-@KIND
 @click.option(
     "--action-eps",
     type=click.FloatRange(min=0),
