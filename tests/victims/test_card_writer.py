@@ -122,13 +122,6 @@ def test_images(shape, tmp_path):
     assert names == {"trunk", "policy", "value"} and card.card["network"]["value"] == ["trunk", {"kind": "linear"}]
 
 
-def test_units_of_ones_own(tmp_path):
-    for scale in (torch.tensor([1.0, 2, 3, 4, 5]), None):
-        victim = adv.from_module(mlp(3, 8), OBS, DISCRETE, "q", scale=scale)
-        card = adv.save_card(tmp_path, victim, environment="Any-v0")
-        assert (card.scale is None) if scale is None else card.scale.tolist() == [1, 2, 3, 4, 5]
-
-
 @pytest.mark.parametrize("name", ["cartpole-ppo", "hopper-ppo", "mountaincar-dqn"])
 def test_agents_of_the_zoo(name, tmp_path):
     victim = adv.load_victim(f"zoo:{name}")
