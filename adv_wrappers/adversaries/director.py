@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import CardError, SpaceError
-from adv_wrappers.networks.card import Card, section
+from adv_wrappers.networks.card import Card, output_shape, section
 from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.networks.recurrent import LSTMState, is_plain, lstm_step, zero_state
-from adv_wrappers.utils.reading import decoding
+from adv_wrappers.utils.reading import decoding, most_numbers
 
 
 class Director(nn.Module):
@@ -150,6 +150,10 @@ def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
         dict(about.get("victim") or {})  # type: ignore[call-overload]  # raises for anything else
         net = card.networks()["policy"]
         card.weights.finish()
+        # its layers follow one another; of pictures the card does not say how large they are
+        first = next((weight for weight in net.parameters() if weight.dim() > 1), None)
+        if first is not None and first.dim() == 2:
+            output_shape(net, (first.shape[1],), most_numbers(None))
         director = Director(
             net, bool(about.get("discrete")), bool(about.get("clip", True))
         )  # what is older was clipped

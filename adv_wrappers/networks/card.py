@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, cast
 
-import torch
 from safetensors.torch import save
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks import older_cards
@@ -241,12 +240,11 @@ def build(
     """The network that :func:`describe` wrote down, frozen, around the weights ``PREFIX.I.NAME``.
 
     Raises:
-        CardError: for unknown layers, layers that could not be written so, and weights that are missing, or whose shape
-            does not follow from the layers before. Settings that a layer does not have, or cannot, are whatever error
-            its constructor raises.
+        CardError: for unknown layers, layers that could not be written so, and weights that are missing. Whether a
+            layer takes what the one before it gives says :func:`output_shape`. Settings that a layer does not have, or
+            cannot, are whatever error its constructor raises.
     """
     layers: list[nn.Module] = []
-    inputs: int | None = None
     for i, about in enumerate(written):
         kind = KINDS.get(str(about.get("kind"))) if isinstance(about, Mapping) else None
         if about == TRUNK and i == 0 and trunk is not None:
@@ -255,14 +253,12 @@ def build(
             raise CardError(f"expected layers of the kinds {', '.join(kinds())}, got {about!r:.80}")
         else:
             settings = {name: value for name, value in about.items() if name != "kind"}
-            layer = kind.build(StoredLayer(weights, f"{prefix}.{i}", inputs, settings))
+            layer = kind.build(StoredLayer(weights, f"{prefix}.{i}", settings))
         layers.append(layer)
-        # the width that the next layer takes follows from those before
         for part in flattened(layer):
             operation = operation_of(part)
             assert operation is not None
             operation.settings()  # raises for what no card says, such as an LSTM that runs both ways
-            inputs = operation.width(inputs)
     return nn.Sequential(*layers)
 
 
@@ -282,42 +278,17 @@ def output_shape(net: nn.Module, shape: tuple[int, ...], most: int) -> tuple[int
     Raises:
         CardError: where a layer would answer with more than ``most`` numbers, or does not take what it gets.
     """
-    x = torch.empty(1, *shape, device="meta")
     for layer in flattened(net):
+        operation = operation_of(layer)
+        assert operation is not None
         try:
-            x = _answer_like(layer, x, most)
+            after = operation.shape_after(shape)
         except RuntimeError as error:
-            raise CardError(f"{layer} does not take {tuple(x.shape[1:])}: {error!s:.200}") from error
-        if x.numel() > most:
-            raise CardError(f"{layer} would answer with {x.numel()} numbers, at most {most} are allowed")
-    return tuple(x.shape[1:])
-
-
-def _answer_like(layer: nn.Module, x: Tensor, most: int) -> Tensor:
-    """What a layer makes of ``x``, both without memory; raises :class:`RuntimeError` where it does not take that.
-
-    On tensors without memory torch imports its compiler, which takes longer than loading an agent. So operations tell
-    the shapes that follow from their settings, and small vectors are computed where the layer says how many numbers it
-    gives.
-    """
-    operation = operation_of(layer)
-    assert operation is not None
-    if (told := operation.told_shape(tuple(x.shape[1:]))) is not None:
-        return x.new_empty(1, *told)
-    # small layers are run on zeros, large ones on the device meta
-    width = operation.width(x.shape[-1]) if x.dim() == 2 else None
-    if width is not None and max(width, x.numel()) <= most:
-        kinds = [tensor.dtype for tensor in layer.parameters()] + [torch.get_default_dtype()]
-        with torch.no_grad():
-            return _first(layer, layer(torch.zeros(x.shape, dtype=kinds[0]))).to("meta")
-    state = {name: tensor.to("meta", x.dtype) for name, tensor in layer.state_dict().items()}
-    with torch.no_grad():
-        return _first(layer, functional_call(layer, state, (x,)))
-
-
-def _first(layer: nn.Module, answer: tuple[Tensor, object] | Tensor) -> Tensor:
-    """What a layer answers; of an LSTM, beside which its state is."""
-    return answer[0] if isinstance(layer, nn.LSTM) and isinstance(answer, tuple) else answer  # type: ignore[return-value]
+            raise CardError(f"{layer} does not take {shape}: {error!s:.200}") from error
+        if math.prod(after) > most:
+            raise CardError(f"{layer} would answer with {math.prod(after)} numbers, at most {most} are allowed")
+        shape = after
+    return shape
 
 
 def check_sizes(name: str, net: nn.Module, inputs: int, outputs: int) -> None:

@@ -17,7 +17,7 @@ from torch.nn import functional
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.operations.activations import Clamp, FromInput
 from adv_wrappers.networks.operations.linear import Linear
-from adv_wrappers.networks.operations.linear_bounds import Bounds, Shape, flat, largest
+from adv_wrappers.networks.operations.linear_bounds import Bounds, Shape, flat, largest, takes
 from adv_wrappers.networks.operations.operation import Elementwise, Memory, Operation, hooked, register
 from adv_wrappers.networks.operations.stored_layer import StoredLayer, WrittenLayer
 from adv_wrappers.utils.checks import finite_float
@@ -66,6 +66,9 @@ class Normalize(nn.Module, Elementwise):
             g = _hardtanh_backward(g, memory.kept, -self.clip, self.clip)
         std: Tensor = memory.weights[1]
         return g / std
+
+    def shape_after(self, shape: Shape) -> Shape:
+        return tuple(torch.broadcast_shapes(shape, self.mean.shape))
 
     def parts(self) -> list[nn.Module | Operation]:
         if self.clip is None:
@@ -168,10 +171,11 @@ class AppendLogStd(nn.Module, Operation):
 
     @classmethod
     def build(cls, stored: StoredLayer) -> AppendLogStd:
-        return cls(stored.take("log_std", 1, stored.inputs).detach(), **stored.settings)
+        return cls(stored.take("log_std", 1, None).detach(), **stored.settings)
 
-    def width(self, inputs: int | None) -> int | None:
-        return 2 * self.log_std.shape[1]
+    def shape_after(self, shape: Shape) -> Shape:
+        takes(shape, self.log_std.shape[1])
+        return (2 * self.log_std.shape[1],)
 
 
 @register
@@ -193,6 +197,10 @@ class OneHot(nn.Module, Operation):
         hot = [functional.one_hot(p.long(), n) for p, n in zip(parts, self.sizes, strict=True)]
         return torch.cat(hot, 1).to(x.dtype)
 
+    def shape_after(self, shape: Shape) -> Shape:
+        takes((math.prod(shape),), len(self.sizes))
+        return (sum(self.sizes),)
+
     def settings(self) -> WrittenLayer:
         return {"sizes": list(self.sizes)}
 
@@ -210,6 +218,9 @@ class TwoLogits(nn.Module, Operation):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([torch.zeros_like(x), x], -1).flatten(1)
+
+    def shape_after(self, shape: Shape) -> Shape:
+        return (2 * math.prod(shape),)
 
     def is_affine(self) -> bool:
         return True
@@ -233,6 +244,11 @@ class QuantileMean(nn.Module, Operation):
     def forward(self, x: Tensor) -> Tensor:
         return x.view(len(x), self.quantiles, -1).mean(1)
 
+    def shape_after(self, shape: Shape) -> Shape:
+        actions, left = divmod(math.prod(shape), self.quantiles)
+        takes((left,), 0)
+        return (actions,)
+
     def is_affine(self) -> bool:
         return True
 
@@ -253,6 +269,10 @@ class MeanAndLogStd(nn.Module, Operation):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([self.mean(x), self.log_std(x).clamp(-20, 2)], -1)
+
+    def shape_after(self, shape: Shape) -> Shape:
+        (mean,), (log_std,) = (Linear(head).shape_after(shape) for head in (self.mean, self.log_std))
+        return (mean + log_std,)
 
     def settings(self) -> WrittenLayer:
         heads = (self.mean, self.log_std)
@@ -303,6 +323,13 @@ class GSDE(nn.Module, Operation):
             std = torch.where(self.log_std > 0, (self.log_std.clamp(min=0) + self.epsilon).log1p() + 1, std)
         variance = latent.square() @ std.square() + self.epsilon
         return torch.cat([mean, (variance.log() / 2).expand_as(mean)], -1)
+
+    def shape_after(self, shape: Shape) -> Shape:
+        latent, actions = self.log_std.shape
+        takes(shape, latent)
+        (mean,) = Linear(self.mean).shape_after(shape)
+        takes(torch.broadcast_shapes((mean,), (actions,)), mean)
+        return (2 * mean,)
 
     def settings(self) -> WrittenLayer:
         if type(self.mean) is not nn.Linear or self.mean.bias is None or hooked(self.mean):

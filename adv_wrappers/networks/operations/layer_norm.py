@@ -38,7 +38,16 @@ from torch.nn import functional
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.operations.activations import CurveStep, Relaxed
 from adv_wrappers.networks.operations.arithmetic import Arithmetic
-from adv_wrappers.networks.operations.linear_bounds import Bounds, BoundStep, Choice, Lines, Values, largest
+from adv_wrappers.networks.operations.linear_bounds import (
+    Bounds,
+    BoundStep,
+    Choice,
+    Lines,
+    Shape,
+    Values,
+    largest,
+    takes,
+)
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, Operation, register
 from adv_wrappers.networks.operations.stored_layer import StoredLayer, WrittenLayer
 
@@ -105,10 +114,11 @@ class LayerNorm(LayerOperation):
 
     @classmethod
     def build(cls, stored: StoredLayer) -> nn.Module:
-        return stored.filled(nn.LayerNorm, len(stored.take("weight", stored.inputs)))
+        return stored.filled(nn.LayerNorm, len(stored.take("weight", None)))
 
-    def width(self, inputs: int | None) -> int | None:
-        return inputs
+    def shape_after(self, shape: Shape) -> Shape:
+        takes(shape[-1:], *self.layer.normalized_shape)
+        return shape
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.networks.operations.linear_bounds import Bounds, Shape, centre_and_radius, check_width, largest
+from adv_wrappers.networks.operations.linear_bounds import Bounds, Shape, centre_and_radius, check_width, largest, takes
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
 from adv_wrappers.networks.operations.stored_layer import StoredLayer, WrittenLayer
 
@@ -102,11 +102,9 @@ class Linear(Weighted):
         bias = self.layer.bias
         return [rows @ self.layer.weight], rows.new_zeros(()) if bias is None else rows @ bias
 
-    def told_shape(self, shape: Shape) -> Shape | None:
-        *before, width = shape
-        if width != self.layer.in_features:
-            raise RuntimeError(f"expected {self.layer.in_features} numbers, got {width}")
-        return *before, self.layer.out_features
+    def shape_after(self, shape: Shape) -> Shape:
+        takes(shape[-1:], self.layer.in_features)
+        return *shape[:-1], self.layer.out_features
 
     def rows_of(self, chosen: Tensor | slice, shape: Shape) -> tuple[Tensor, Tensor] | None:
         if len(shape) != 1:
@@ -118,12 +116,8 @@ class Linear(Weighted):
 
     @classmethod
     def build(cls, stored: StoredLayer) -> nn.Module:
-        outputs, inputs = stored.take("weight", None, stored.inputs).shape
+        outputs, inputs = stored.take("weight", None, None).shape
         return stored.filled(nn.Linear, inputs, outputs)
-
-    def width(self, inputs: int | None) -> int | None:
-        width: int = self.layer.out_features
-        return width
 
 
 @register
@@ -177,12 +171,10 @@ class Conv2d(Weighted):
         offset = rows.new_zeros(()) if bias is None else rows.sum((-2, -1)) @ bias
         return [back.unflatten(0, rows.shape[:2])], offset
 
-    def told_shape(self, shape: Shape) -> Shape | None:
+    def shape_after(self, shape: Shape) -> Shape:
         layer = self.layer
-        if isinstance(layer.padding, str) or len(shape) != 3:
-            return None
-        if shape[0] != layer.in_channels:
-            raise RuntimeError(f"expected {layer.in_channels} channels, got {shape[0]}")
+        if len(shape) != 3 or shape[0] != layer.in_channels:
+            raise RuntimeError(f"expected a picture of {layer.in_channels} channels")
         settings = zip(shape[1:], layer.kernel_size, layer.stride, layer.padding, layer.dilation, strict=True)
         sides = [(n + 2 * pad - apart * (k - 1) - 1) // step + 1 for n, k, step, pad, apart in settings]
         if min(sides) < 1:
@@ -205,10 +197,5 @@ class Conv2d(Weighted):
     @classmethod
     def build(cls, stored: StoredLayer) -> nn.Module:
         groups = stored.settings.get("groups", 1)
-        channels = None if stored.inputs is None else stored.inputs // groups
-        outputs, channels, *kernel = stored.take("weight", None, channels, None, None).shape
+        outputs, channels, *kernel = stored.take("weight", None, None, None, None).shape
         return stored.filled(nn.Conv2d, channels * groups, outputs, tuple(kernel))
-
-    def width(self, inputs: int | None) -> int | None:
-        width: int = self.layer.out_channels
-        return width

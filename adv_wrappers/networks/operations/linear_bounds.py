@@ -196,6 +196,12 @@ def bisected(holds: Callable[[Tensor], Tensor], under: Tensor, over: Tensor) -> 
     return under, over
 
 
+def takes(shape: Shape, *expected: int) -> None:
+    """Raise :class:`RuntimeError` unless a shape is the one that is expected."""
+    if tuple(shape) != expected:
+        raise RuntimeError(f"expected {expected}, got {tuple(shape)}")
+
+
 def check_width(rows: Tensor, outputs: int) -> None:
     """Raise :class:`ValueRangeError` unless rows combine this many outputs."""
     if rows.shape[-1] != outputs:

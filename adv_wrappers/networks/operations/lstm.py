@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from adv_wrappers.errors import CardError
+from adv_wrappers.networks.operations.linear_bounds import Shape, takes
 from adv_wrappers.networks.operations.operation import LayerOperation, register
 from adv_wrappers.networks.operations.stored_layer import StoredLayer, WrittenLayer
 from adv_wrappers.networks.recurrent import is_plain
@@ -28,9 +29,9 @@ class LSTM(LayerOperation):
     def build(cls, stored: StoredLayer) -> nn.Module:
         layers = sum(name.startswith(f"{stored.prefix}.weight_ih_l") for name in stored.weights.tensors)
         size = stored.take("weight_hh_l0", None, None).shape[1]
-        inputs = stored.take("weight_ih_l0", None, stored.inputs).shape[1]
+        inputs = stored.take("weight_ih_l0", None, None).shape[1]
         return stored.filled(nn.LSTM, inputs, size, layers)
 
-    def width(self, inputs: int | None) -> int | None:
-        width: int = self.layer.hidden_size
-        return width
+    def shape_after(self, shape: Shape) -> Shape:
+        takes(shape, self.layer.input_size)
+        return (self.layer.hidden_size,)

@@ -174,14 +174,6 @@ class Operation:
             back = torch.autograd.grad(value, zeros, create_graph=rows.requires_grad, materialize_grads=True)
         return [each.unflatten(0, rows.shape[:2]) for each in back], flat(rows * at_zero[:1].detach(), 2).sum(-1)
 
-    def told_shape(self, shape: Shape) -> Shape | None:
-        """The shape of a row of what it answers to a row of a shape, where settings tell it; None where they do not.
-
-        Raises:
-            RuntimeError: where it does not take such a row.
-        """
-        return None
-
     def rows_of(self, chosen: Tensor | slice, shape: Shape) -> tuple[Tensor, Tensor] | None:
         """Some of its outputs as rows ``[1 or B, M, *S]`` and an offset of what it takes; None where it does not say.
 
@@ -238,9 +230,13 @@ class Operation:
         """The layer that a card describes, whose settings are as :meth:`settings` gives them."""
         return cls._layer_type()(**stored.settings)
 
-    def width(self, inputs: int | None) -> int | None:
-        """How many numbers, or channels, it gives to the next; None where that is not known."""
-        return None
+    def shape_after(self, shape: Shape) -> Shape:
+        """The shape of a row of what it answers to a row of a shape, found without computing; of an LSTM, of one step.
+
+        Raises:
+            RuntimeError: where it does not take such a row.
+        """
+        raise NotImplementedError
 
     def as_layer(self) -> nn.Module | None:
         """A layer that can be written down and does the same; None where there is none."""
@@ -282,15 +278,12 @@ class AffineStep(BoundStep):
 class Elementwise(Operation):
     """A function of every element by itself."""
 
-    def told_shape(self, shape: Shape) -> Shape | None:
-        return shape if self.is_uniform() else None
+    def shape_after(self, shape: Shape) -> Shape:
+        return shape
 
     def is_uniform(self) -> bool:
         """Whether it is the same function for all of them."""
         return True
-
-    def width(self, inputs: int | None) -> int | None:
-        return inputs
 
 
 class RowsApart(Operation):

@@ -38,14 +38,11 @@ class Flatten(SameElements, LayerOperation):
         memory.kept = x
         return x.flatten(self.layer.start_dim, self.layer.end_dim)  # without the calls of a layer around it
 
-    def told_shape(self, shape: Shape) -> Shape | None:
-        return (math.prod(shape),) if self._keeps_rows_alone() else None
-
-    def _keeps_rows_alone(self) -> bool:
-        return (self.layer.start_dim, self.layer.end_dim) == (1, -1)
+    def shape_after(self, shape: Shape) -> Shape:
+        return (math.prod(shape),)
 
     def settings(self) -> WrittenLayer:
-        if not self._keeps_rows_alone():
+        if (self.layer.start_dim, self.layer.end_dim) != (1, -1):
             raise CardError(f"a Flatten that is written keeps the first axis alone, got {self.layer}")
         return {}
 

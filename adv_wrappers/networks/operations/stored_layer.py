@@ -56,13 +56,11 @@ class StoredLayer:
     Attributes:
         weights: those of the card.
         prefix: of the names of its own.
-        inputs: how many numbers, or channels, come in; None where that is not known.
         settings: what the card says of it beside its kind.
     """
 
     weights: Weights
     prefix: str
-    inputs: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def take(self, name: str, *shape: int | None) -> nn.Parameter:
@@ -70,7 +68,7 @@ class StoredLayer:
         return self.weights.take(f"{self.prefix}.{name}", *shape)
 
     def part(self, name: str) -> StoredLayer:
-        """A layer within this one, which takes the same and has no settings."""
+        """A layer within this one, which has no settings."""
         return replace(self, prefix=f"{self.prefix}.{name}", settings={})
 
     def filled(self, kind: Callable[..., nn.Module], *sizes: Any) -> nn.Module:
