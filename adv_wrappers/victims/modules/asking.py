@@ -113,11 +113,9 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _is_value(value: object) -> bool:
-    """Whether this may be a state: a tensor, a small weight, an array, a number, None, or a few of them."""
-    if isinstance(value, nn.Parameter):
-        return not value.is_meta and value.numel() <= _MOST_WEIGHTS
+    """Whether this may be a state: a tensor that is no weight, an array, a number, None, or a few of them."""
     if isinstance(value, Tensor):
-        return value.numel() * value.element_size() <= _MOST
+        return not isinstance(value, nn.Parameter) and value.numel() * value.element_size() <= _MOST
     if isinstance(value, np.ndarray):
         return value.dtype != object and value.nbytes <= _MOST
     if isinstance(value, (list, tuple, deque)):
@@ -139,7 +137,9 @@ def values_of(held: Sequence[Owner]) -> Iterator[tuple[Place, Any]]:
         elif isinstance(owner, nn.Module):
             names += [*owner._buffers, *owner._parameters]
         for name in dict.fromkeys(names):
-            if name not in _OWN and _is_value(value := getattr(owner, name, None)):
+            value: Any = getattr(owner, name, None)
+            weight = isinstance(owner, nn.Module) and isinstance(value, nn.Parameter) and not value.is_meta
+            if name not in _OWN and (_is_value(value) or (weight and value.numel() <= _MOST_WEIGHTS)):
                 yield Place(number, name), value
 
 
