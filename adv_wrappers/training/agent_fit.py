@@ -350,7 +350,7 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
             return
         # the agent's card says how it was trained, and what was tried on it before
         about, threat = self.folder.about, snapshot.threat
-        tried = [] if self.agent.first is None else [*hardened_before(self.agent.first.card)]
+        tried = [] if self.agent.first is None else [one.by for one in hardened_before(self.agent.first.card)]
         known = {**about, "tried": tried, "began_with": self.began_with, "checkpoints": [*self.folder.record, row]}
         environment = about["environment"]["id"], about["environment"]["kwargs"]
         save_card(part, snapshot.agent, environment=environment, training=known)

@@ -45,18 +45,33 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
         Nothing where no command can name the agent, or no training can begin with it.
     """
     choices = agent.choices
-    training = choices.training
+    training = agent.choices.training
     same = words_of_agent(agent)
     if same is None or not training.by:
         return []
     # folders that do not exist yet, for the agent, its report and the comparison
-    before = report_folder(choices)
-    hardened, after, page = _free_names(before.parent)
+    before: Path | None = report_folder(choices)
+    hardened, after, page = _free_names(report_folder(choices).parent)
+    scale = choices.scale
+    env = _without_victim(same)
+    what = "Harden the agent: go on training it"
+    both = "the two"
+    # under the size that trainings so far could cope with, from the agent that has not given up its return
+    if training.most is not None and training.most < eps:
+        eps, size = training.most, "a smaller size"
+    if first := training.begins_with:
+        what = f"Without an attack it earns much less than {first}, from which it was trained: train that one anew,"
+        same = [*env, "--victim", first]
+        both = f"it with {first}"
+        scale = training.scale
+        eps = training.most or eps
+        size = "a smaller size"
+        before = Path(training.report) if training.report else None
     # the command, with what the agent learned by before
     options = {
         "--adversary" if training.by in ADVERSARIES else "--robust": training.by,
         "--eps": f"{eps:.3g}",
-        "--scale": ";".join(f"{unit:g}" for unit in choices.scale or ()),
+        "--scale": ";".join(f"{unit:g}" for unit in scale or ()),
         "--algorithm": training.algorithm,  # as it learned: its values, above all those of a DQN, are of those rewards
         "--rewards": training.rewards,
         "--gamma": "" if training.gamma is None else f"{training.gamma:g}",
@@ -65,30 +80,16 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     words = ["adv-wrappers", "train-agent", *same, *words, "--steps", str(STEPS), "--out", str(hardened)]
     # and what there is to know before it is given
     tried = f" (tried before: {', '.join(dict.fromkeys(training.tried))})" if training.tried else ""
-    what = (
-        f"Harden the agent: go on training it against errors of {size}, by {training.by}{tried}; {STEPS:,} steps, and "
-        "the command says after the first rollout how long they take (fewer by --steps may cost much of the return)"
-    )
-    # then look at what came of it, on the same episodes and in as much time, so that the two can be compared
-    minutes = choices.minutes or _MINUTES
-    seed = agent.report.seed
-    given = ["--minutes", f"{minutes:g}"]
-    again = ["adv-wrappers", "report", *_without_victim(same), "--victim", f"card:{hardened}"]
-    again += [*(["--seed", str(seed)] if seed else []), *given, "--out", str(after)]
-    both = ["adv-wrappers", "report", str(before), str(after), *given]
-    both += ["--make", make] if (make := option_of(same, "--make")) is not None else []
-    module = ":" in agent.environment  # an id in a file, whose module is not imported without trust
-    both += [*(["--trust"] if module or "--trust" in same else []), "--out", str(page)]
-    time = duration(60 * minutes)
-    return [
-        NextStep(what, shlex.join(words)),
-        NextStep(f"Then make the report of the hardened agent, in {time}", shlex.join(again)),
-        NextStep(f"Then compare the two, in at most {time}: did it help?", shlex.join(both)),
-    ]
+    price = "the command says after the first rollout how long they take"
+    if training.seconds is not None:
+        price = f"they take about {duration(STEPS * training.seconds)} on this machine"
+    what += f" against errors of {size}, by {training.by}{tried}; {STEPS:,} steps, and {price}"
+    step = NextStep(f"{what} (fewer by --steps may cost much of the return)", shlex.join(words))
+    return [step, *_then_compare(agent, [*env, "--victim", f"card:{hardened}"], before, after, page, both)]
 
 
-def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) -> NextStep:
-    """The line for the own training of an agent that no command trains.
+def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) -> list[NextStep]:
+    """The lines for the own training of an agent that no command trains, then those that look at what came of it.
 
     Args:
         agent: the report.
@@ -99,13 +100,45 @@ def own_training(agent: AgentSections, eps: float, row: AttackRow, size: str) ->
     # a search over whole episodes and a trained attack were made for the agent as it was
     name = row.attack.partition(":")[0]
     attack = row.attack if name in NAMES and name != "learned" else "max-diff"
+    # the threat that goes around the environment of the training
     within = Linf(float(f"{eps:.3g}"), agent.choices.scale)
     threat = text_of(parse_threat(attack, within=within, at=row.keys or None, when=Bernoulli(0.5)))
+    by_sb3 = str(agent.report.victim.get("ref")).startswith("sb3:")
     what = f"Harden the agent in its own training: put an attack of {size} around its environment, at half of the steps"
-    if str(agent.report.victim.get("ref")).startswith("sb3:"):
-        return NextStep(what, f'env = adv.PerturbObservation(env, "{threat}", victim=adv.from_sb3(model, live=True))')
-    what += "; victim is the agent that learns, made with live=True"
-    return NextStep(what, f'env = adv.PerturbObservation(env, "{threat}", victim=victim)')
+    what += "" if by_sb3 else "; victim is the agent that learns, made with live=True"
+    victim = "adv.from_sb3(model, live=True)" if by_sb3 else "victim"
+    step, same = (
+        NextStep(what, f'env = adv.PerturbObservation(env, "{threat}", victim={victim})'),
+        words_of_agent(agent),
+    )
+    if not by_sb3 or same is None:
+        return [step]
+    # an agent of SB3 is named by its file, so that what follows can be said too
+    before = report_folder(agent.choices)
+    hardened, after, page = _free_names(before.parent)
+    learn = NextStep("Go on training, and save the agent", f"model.learn({STEPS}); model.save({str(hardened)!r})")
+    words = [f"sb3:{hardened}.zip" if word == option_of(same, "--victim") else word for word in same]
+    return [step, learn, *_then_compare(agent, words, before, after, page, "the two")]
+
+
+def _then_compare(
+    agent: AgentSections, hardened: list[str], before: Path | None, after: Path, page: Path, both: str
+) -> list[NextStep]:
+    """The steps that make the report of a hardened agent and compare it with the one before, where that is known.
+
+    On the same episodes, and in as much time: what the two reports say can then be compared.
+    """
+    minutes, seed = agent.choices.minutes or _MINUTES, agent.report.seed
+    given, time = ["--minutes", f"{minutes:g}"], duration(60 * minutes)
+    words = ["adv-wrappers", "report", *hardened, *(["--seed", str(seed)] if seed else []), *given, "--out", str(after)]
+    steps = [NextStep(f"Then make the report of the hardened agent, in {time}", shlex.join(words))]
+    if before is None:
+        return steps
+    words = ["adv-wrappers", "report", str(before), str(after), *given]
+    words += ["--make", make] if (make := option_of(hardened, "--make")) is not None else []
+    module = ":" in agent.environment  # an id in a file, whose module is not imported without trust
+    words += [*(["--trust"] if module or "--trust" in (words_of_agent(agent) or ()) else []), "--out", str(page)]
+    return [*steps, NextStep(f"Then compare {both}, in at most {time}: did it help?", shlex.join(words))]
 
 
 def words_of_agent(agent: AgentSections) -> list[str] | None:

@@ -28,7 +28,7 @@ from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.evaluation.applicable_attacks import BEAM, why_no_beam
 from adv_wrappers.evaluation.perturbed_samples import daylight_threats
 from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
-from adv_wrappers.studies.report.advised_training import advised_training
+from adv_wrappers.studies.report.advised_training import advised_training, training_step_seconds
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices
 from adv_wrappers.studies.report.eps_search import EpsSweep, broken_eps, half_return, strongest_by_eps
 from adv_wrappers.studies.report.film import write_film, write_stills
@@ -90,9 +90,11 @@ _CERTIFIED_SHARE = 0.15
 _FEATURES_SHARE = 0.25
 _SEARCH_SHARE = 0.5
 _TRAINING_SHARE = 0.8
+_PRICE_SHARE, _PRICE_SECONDS = 0.25, 30.0  # of the time that is left, and at most, to time a training
 # seconds
 _LEAST_SEARCH = 1.5
 _LEAST_TRAINING = 90.0
+_LEAST_PRICE = 5.0
 
 _CERTIFICATES = 4  # at most, from the smallest eps of the sweep, divided by _CERTIFIED_BELOW, on
 _CERTIFIED_BELOW, _CERTIFIED_STEP = 50.0, 4.0
@@ -146,13 +148,15 @@ class Agenda:
         self.frames = before.frames
         self.film = before.film
         self._let_go()
-        self.advised = advised_training(self.victim, self.environment)
+        self.advised = advised_training(self.victim, self.environment, self.path.parent, self.seed)
+        if before.training.by == self.advised.by:
+            self.advised = replace(self.advised, seconds=before.training.seconds)
 
     def play(self) -> None:
         """Play everything, until the time is over."""
         for section in (
             partial(self._errors, self.ranges), self._strongest_first, self._other_parts, self._certify,
-            self._changes_of_images, self._single_features, self._some_steps, self._actions,
+            self._price_of_hardening, self._changes_of_images, self._single_features, self._some_steps, self._actions,
             self._faults, self._dynamics, partial(self._sweep_others, _FIRST_POINTS), self._search, self._train,
             self._sweep_others,
         ):  # fmt: skip
@@ -568,6 +572,17 @@ class Agenda:
             if share.passed or not is_whole(lower, clean):
                 return
             eps *= _CERTIFIED_STEP
+
+    def _price_of_hardening(self) -> None:
+        """What a step of the training takes that will be advised, where the agent loses something."""
+        focus, advised = self.focus, self.advised
+        until = Deadline(min(_PRICE_SECONDS, _PRICE_SHARE * self.deadline.left))
+        if focus is None or not self.strongest[focus].takes(NO_LOSS) or until.left < _LEAST_PRICE:
+            return
+        if advised.by and advised.seconds is None and self.victim.ref is not None:
+            self.tell(f"what a training against this takes ({advised.by})")
+            made = (self.victim, self.environment, self.budget(focus), until, self.num_envs)
+            self.advised = replace(advised, seconds=training_step_seconds(advised.by, *made))
 
     def _train(self) -> None:
         """An adversary that is trained in the time that is left, after a short one that tells how long a step takes."""

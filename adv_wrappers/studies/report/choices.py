@@ -78,16 +78,27 @@ class AdvisedTraining:
 
     Attributes:
         by: what hardens the agent; "" where none can begin with it.
-        tried: what hardened the agent already, in this order.
+        tried: what hardened the agent, or one that was trained from it, already, in this order.
+        most: the largest eps that it should have, or None.
         algorithm, rewards, gamma: those that the agent learned with by its card; "" or None where it does not say.
+        seconds: of one of its steps, measured; or None.
+        begins_with: where the agent earns much less without an attack than the one that it was trained from, the
+            reference of that one, which the training is to begin with; else "".
+        scale: what its eps is multiplied by then, a feature; None is one for all.
+        report: the folder of that agent's report, or "".
         why_none: why none can begin with the agent, or "".
     """
 
     by: HardenedBy = ""
     tried: tuple[str, ...] = ()
+    most: float | None = None
     algorithm: Literal["", "ppo", "a2c", "dqn", "recurrent-ppo"] = ""
     rewards: Literal["", "normalized", "clipped", "raw"] = ""
     gamma: float | None = None
+    seconds: float | None = None
+    begins_with: str = ""
+    scale: tuple[float, ...] | None = None
+    report: str = ""
     why_none: str = ""
 
 

@@ -252,9 +252,11 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         same = words_of_agent(agent)
         words = ["adv-wrappers", "report", *(same or ()), "--minutes", "5", "--out", "FOLDER"]
         return [NextStep(what, shlex.join(words))] if same else []
-    # nothing hurt: look longer
+    # nothing hurt: train on where an agent has given up, else look longer
     if found is None or not found[1].takes(NO_LOSS):
-        return [NextStep("Give the report more minutes, and read what it cannot tell", "")]
+        training = agent.choices.training
+        steps = hardening(agent, training.most or 0.0) if training.begins_with else []
+        return steps or [NextStep("Give the report more minutes, and read what it cannot tell", "")]
     # harden it against what hurt, by a command or in its own training
     eps, row = found
     if eps is None:
@@ -263,7 +265,7 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         size = "this size"
         if row.row.episodes < min(LEAST_EPISODES, agent.clean.row.episodes):
             size += f" (as {counted(row.row.episodes, 'episode')} showed)"
-        steps = hardening(agent, eps, size) or [own_training(agent, eps, row, size)]
+        steps = hardening(agent, eps, size) or own_training(agent, eps, row, size)
     # one feature that does most of the harm by itself is worth protecting
     if (one := _worst_feature(agent, found[0])) is not None:
         takes = f"lowers the mean return to {number_text(one.mean)}"

@@ -1,4 +1,4 @@
-"""Advice can be followed as it stands: its commands name the agent, and folders that are free."""
+"""Advice can be followed as it stands: its commands name the agent, folders that are free, and their price."""
 
 from __future__ import annotations
 
@@ -61,10 +61,20 @@ def test_the_module_of_an_environment_is_trusted_where_two_reports_are_compared(
     assert "--trust" in hardening(replace(agent, report=elsewhere), 0.1)[-1].command
 
 
-def test_what_was_tried_is_said(folder: Path) -> None:
-    first = advised(folder, tried=["wocar", "sa", "wocar"])[0]
-    assert "against errors of this size, by radial (tried before: wocar, sa); 1,000,000 steps" in first.what
-    assert "--eps 0.125 " in first.command and "--steps 1000000" in first.command
+def test_its_price_stands_in_the_advice(folder: Path) -> None:
+    (known, *_), (unknown, *_) = (advised(folder, **more) for more in ({"seconds": 0.0024}, {}))
+    assert (
+        "1,000,000 steps, and they take about 40 min on this machine" in known.what
+        and "--steps 1000000" in known.command
+    )
+    assert "1,000,000 steps, and the command says after the first rollout how long they take" in unknown.what
+
+
+def test_what_was_tried_is_said_and_the_size_is_no_larger_than_it_should_be(folder: Path) -> None:
+    first = advised(folder, tried=["wocar", "sa"], most=0.05)[0]
+    assert "against errors of a smaller size, by radial (tried before: wocar, sa)" in first.what
+    assert "(tried before: wocar)" in advised(folder, tried=["wocar", "wocar"])[0].what
+    assert "--eps 0.05 " in first.command and "--eps 0.125 " in advised(folder, most=0.5)[0].command
 
 
 def test_an_agent_goes_on_as_it_learned(folder: Path) -> None:
@@ -77,6 +87,20 @@ def test_the_time_of_reports_and_of_their_comparison_is_said(folder: Path) -> No
     _, again, both = advised(folder, LAST.format("x"))
     assert again.what.endswith(", in 2 min") and "in at most 2 min" in both.what
     assert "--minutes 2" in again.command and "--minutes 2" in both.command
+
+
+def test_a_worse_agent_is_left_for_the_one_that_it_was_trained_from(folder: Path) -> None:
+    """What comes of that is compared with it, and not with the worse one."""
+    known = {"begins_with": "zoo:cartpole-a2c", "most": 0.05, "scale": [1, 2, 3, 4], "tried": ["radial"], "by": "sa"}
+    own, words = (9, 9, 9, 9), LAST.format("x") + " --seed 3"
+    train, again, both = advised(folder, words, own, **known, report="before")
+    assert "earns much less than zoo:cartpole-a2c" in train.what
+    assert "a smaller size, by sa (tried before: radial)" in train.what
+    assert "CartPole-v1 --victim zoo:cartpole-a2c --robust sa --eps 0.05 --scale '1;2;3;4' --steps" in train.command
+    assert "--victim card:hardened " in again.command
+    assert both.command.startswith("adv-wrappers report before hardened-report ") and "zoo:cartpole-a2c" in both.what
+    train, again = advised(folder, words, own, **known)
+    assert "train-agent" in train.command and "report CartPole-v1" in again.command, "there is none to compare with"
 
 
 def test_no_command_is_made_of_what_has_no_name(folder: Path) -> None:
@@ -107,23 +131,57 @@ def test_commands_are_commands(folder: Path, tmp_path: Path, monkeypatch: Any) -
     assert "hardened-report" in done.output and done.exit_code == 2
 
 
-def test_the_line_for_a_training_of_ones_own_runs(folder: Path) -> None:
-    """It attacks the agent that learns, in the units of the report."""
+class NamedPole(gym.ObservationWrapper[Any, Any, Any]):
+    """CartPole in two parts, which no command trains an agent for."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("CartPole-v1", max_episode_steps=20))
+        whole = self.env.observation_space
+        assert isinstance(whole, gym.spaces.Box)
+        low, high = whole.low, whole.high
+        parts = {name: gym.spaces.Box(low[i::2], high[i::2]) for i, name in enumerate(("position", "velocity"))}
+        self.observation_space = gym.spaces.Dict(parts)
+
+    def observation(self, observation: Any) -> dict[str, Any]:
+        return {"position": observation[::2], "velocity": observation[1::2]}
+
+
+def test_the_line_for_a_training_of_ones_own_runs(tmp_path: Path, monkeypatch: Any) -> None:
+    """It attacks the agent that learns, in the parts and units of the report."""
     sb3 = pytest.importorskip("stable_baselines3")
-    (agent,) = read_reports(folder).agents
-    choices = replace(agent.choices, scale=(1.0, 2.0, 3.0, 4.0))
+    monkeypatch.chdir(tmp_path)
+    model = sb3.PPO("MultiInputPolicy", NamedPole(), n_steps=16, batch_size=16, n_epochs=1, device="cpu")
+    model.save("mine.zip")
+    threats = ["fgsm:eps=0.5,scale=1;2;3;4,at=position;velocity"]
+    victim = adv.load_victim("sb3:mine.zip")
+    monkeypatch.setitem(gym.registry, "NamedPole-v0", gym.envs.registration.EnvSpec("NamedPole-v0", NamedPole))
+    adv.evaluate(victim, "NamedPole-v0", threats, episodes=2, out="rows")
+    (agent,) = read_reports(tmp_path / "rows").agents
+    command = "adv-wrappers report mine:NamedPole-v0 --victim sb3:mine.zip --minutes 1 --out mine-report"
+    choices = replace(agent.choices, command=command, scale=(1.0, 2.0, 3.0, 4.0), minutes=1)
     named = replace(agent.report, victim={**agent.report.victim, "ref": "sb3:mine.zip"})
-    row = next(row for row in agent.attacked if row.attack == "fgsm")
-    wrap = own_training(replace(agent, choices=choices, report=named), 0.25, row, "this size")
-    env = gym.make("CartPole-v1")
-    model = sb3.PPO("MlpPolicy", env, n_steps=16, batch_size=16, device="cpu")
-    names: dict[str, Any] = {"adv": adv, "env": env, "model": model}
+    (row,) = agent.attacked
+    wrap, learn, again, both = own_training(replace(agent, choices=choices, report=named), 0.25, row, "this size")
+
+    names: dict[str, Any] = {"adv": adv, "model": model, "env": NamedPole()}
     exec(wrap.command, names)
+    model.set_env(names["env"])
+    exec(learn.command.replace("1000000", "16"), names)
     threat = names["env"].threat
     assert threat.budget == adv.Linf(0.25, (1.0, 2.0, 3.0, 4.0)) and threat.when == adv.Bernoulli(0.5)
-    names["env"].reset(seed=0)
+    assert adv.load_victim("sb3:hardened.zip").observation_space == victim.observation_space
+    assert shlex.split(again.command)[:5] == [
+        "adv-wrappers",
+        "report",
+        "mine:NamedPole-v0",
+        "--victim",
+        "sb3:hardened.zip",
+    ]
+    assert shlex.split(both.command)[2:4] == ["mine-report", "hardened-report"] and "--trust" not in both.command
     names["env"].close()
+    elsewhere = replace(named, env={**named.env, "id": "mine:NamedPole-v0"})
+    assert "--trust" in own_training(replace(agent, choices=choices, report=elsewhere), 0.25, row, "")[-1].command
 
     other = replace(agent.report, victim={**agent.report.victim, "ref": None})
-    alone = own_training(replace(agent, choices=choices, report=other), 0.25, row, "this size")
+    (alone,) = own_training(replace(agent, choices=choices, report=other), 0.25, row, "this size")
     assert alone.command.endswith("victim=victim)") and "live=True" in alone.what

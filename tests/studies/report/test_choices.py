@@ -22,7 +22,7 @@ def test_what_is_written_is_read(tmp_path):
         ("a reason",), (CertifiedReturn(0.1, 3.0, None, 10, "bounds"),),
         (Untried("pgd", "no time", 0.0),), "adv-wrappers report --minutes 3",
         (AttackedFrame("pgd", "true.png", "", "pictures/difference.png"),),
-        "film.webp", AdvisedTraining("wocar", ("sa",), "ppo", "raw", 0.9, "a"),
+        "film.webp", AdvisedTraining("wocar", ("sa",), 0.05, "ppo", "raw", 0.9, 0.0024, "a", (1.0,), "b"),
         ("nothing else",), {"seed": 0}, ("goal",),
     )  # fmt: skip
     write_choices(tmp_path, choices)

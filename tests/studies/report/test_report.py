@@ -143,6 +143,7 @@ def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
     now = [0.0]
     monkeypatch.setattr(deadline, "clock", lambda: now[0])
     monkeypatch.setattr(agenda, "_TOGETHER", 1)
+    monkeypatch.setattr(agenda, "training_step_seconds", lambda *_: 0.25)
 
     class Clocked(gym.Wrapper[Any, Any, Any, Any]):
         def step(self, action: Any) -> Any:
@@ -161,7 +162,7 @@ def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
     for row in cut:
         assert row["regret"] == pytest.approx(np.mean(clean["returns"][: row["episodes"]]) - row["mean_return"])
     assert f"on {cut[0]['episodes']} of 4 episodes" in slow.page.read_text()
-    assert now[0] < 70
+    assert now[0] < 70 and slow.choices.training.seconds == 0.25
 
 
 def short_cartpole() -> Any:

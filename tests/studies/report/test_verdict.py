@@ -94,6 +94,17 @@ def test_a_verdict_on_noise_alone_says_so(folder: Path) -> None:
             connection.execute("DELETE FROM cells WHERE name NOT IN ('none', 'noise:eps=0.2', 'noise:eps=0.4')")
 
 
+def test_a_worse_agent_that_loses_nothing_is_left_all_the_same(folder: Path) -> None:
+    """One that earns next to nothing whatever it is shown is no success."""
+    begins = {"by": "sa", "most": 0.05, "begins_with": "zoo:cartpole-a2c"}
+    said(folder, training=begins)
+    (agent,) = read_reports(folder).agents
+    kept = {name: agent.report.threats[0][name] for name in ("returns", "mean_return")}
+    rows = tuple(replace(row, **kept) for row in agent.report.threats)
+    first, *others = verdict(sorted_report(replace(agent.report, threats=rows), agent.choices)).next
+    assert "--victim zoo:cartpole-a2c" in first.command and len(others) == 1
+
+
 def test_what_may_be_chance_is_not_said_to_hurt(folder: Path) -> None:
     """An interval of what is taken that holds zero says nothing of other episodes; of too few there is none."""
     (agent,) = read_reports(folder).agents
