@@ -139,7 +139,7 @@ def test_look_says_what_it_cannot_show(words: list[str], message: str, tmp_path:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_table_is_printed_before_a_report_that_cannot_be_written(tmp_path: Path) -> None:
+def test_rows_so_far_are_printed_where_none_can_be_written(tmp_path: Path) -> None:
     """The disk is full (no file may grow) from the first episode on that is kept."""
     code = """
 import os, resource, sys
@@ -161,8 +161,8 @@ main(sys.argv[1:])
         given = [*words.split(), "--victim", "zoo:cartpole-dqn", "--episodes", "2", "--out", str(out / words[:5])]
         done = python(code, *given)
         assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
-        assert "zoo:cartpole-dqn on Full-v0" in done.stdout and "noise:eps=2" in done.stdout
-        assert "Error: cannot write " in done.stderr and "report.json: file too large" in done.stderr
+        assert "zoo:cartpole-dqn on Full-v0" in done.stdout and " none " in done.stdout, done.stdout
+        assert "Error: cannot write " in done.stderr, done.stderr
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_played(tmp_path: Path) -> None:
