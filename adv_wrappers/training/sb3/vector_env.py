@@ -2,7 +2,9 @@
 
 Gymnasium's ``AsyncVectorEnv`` has a process for every row, which on a few cores costs more than stepping small
 environments takes. Here each process steps many rows one by one, this process among them, and returns what
-``SyncVectorEnv`` does, to the last digit: a row's episodes depend on its own seed alone.
+``SyncVectorEnv`` does, to the last digit: a row's episodes depend on its own seed alone. A step of 32 rows of Hopper
+takes 16 ms of a processor in one process, 8 and 8 in two, and 31 in all those of ``AsyncVectorEnv``; of CartPole 1.1,
+1.4 and 1.3, and 17.
 """
 
 from __future__ import annotations
