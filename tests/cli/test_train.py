@@ -125,7 +125,7 @@ def test_what_an_agent_is_trained_by(words: list[str], learned_by: str, threats:
         (["--victim", "zoo:cartpole-ppo", "--observations", "raw"], "--observations is of a new agent"),
         (["--adversary", "none", "--when", "every(2)"], "--when is the timing of an adversary, and there is none"),
         (["--robust", "sa", "--eps", "0.1", "--when", "every(2)"], "--when is the timing of an adversary"),
-        (["--algorithm", "recurrent-ppo", "--robust", "sa", "--eps", "0.1"], "--robust is not for recurrent-ppo"),
+        (["--algorithm", "recurrent-ppo", "--robust", "sa", "--eps", "0.1"], "not for recurrent-ppo: train against"),
         (
             ["--eps", "0.1", "--victim", "zoo:cartpole-dqn", "--algorithm", "ppo"],
             "expected an agent of PPO or A2C to begin from",

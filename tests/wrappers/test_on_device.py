@@ -48,7 +48,8 @@ THREATS = {
     "worst-action": ["worst-action"],
     "a stack": ["pgd:eps=0.1,steps=2,p=0.5", "noise:eps=0.1,when=every(2)&atmost(3)|~window(1,4)", "action-flip:p=0.2"],
 }
-PICTURES = ["brightness", "median-blur", "rotation", "jpeg", "noise:eps=4,newest=true"]
+# without JPEG, which is coded on the host wherever there are no kernels for it
+PICTURES = ["brightness", "median-blur", "rotation", "noise:eps=4,newest=true"]
 
 
 class Still(VectorEnv):
