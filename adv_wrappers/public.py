@@ -6,7 +6,7 @@ import difflib
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Forces, Induce, Timed
+from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Forces, Hybrid, Induce, Timed
 from adv_wrappers.certification.certify import certify
 from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.core.budgets.budget import L0, L2, Linf, Sparse, Valid
@@ -108,7 +108,7 @@ def _hint(name: str) -> str:
 
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
-    "Coupled", "Environment", "Episodes", "Every", "Forces", "Induce", "LinearSchedule", "Linf", "Never",
+    "Coupled", "Environment", "Episodes", "Every", "Forces", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never",
     "Newest", "PerturbAction", "PerturbAgents", "PerturbDynamics", "PerturbObservation", "PerturbReward", "Plan",
     "PlantBackdoor", "Plausible", "ProbabilisticTiming", "RecordAttackStatistics", "Report", "RobustnessCallback",
     "ScheduleBudget", "ScheduleBudgetCallback", "SingleAgentEnv", "SmoothSchedule", "Sparse", "Strategic",

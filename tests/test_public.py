@@ -20,7 +20,7 @@ from tests.every_case import every_case
 BUDGETS = {"L0", "L2", "Linf", "Coupled", "Newest", "Plausible", "Sparse", "Valid"}
 TIMING = {"Always", "AtMost", "Bernoulli", "Every", "Never", "Strategic", "Window"}
 ATTACKS = {name for name, kind in vars(all_attacks).items() if isinstance(kind, type)}  # one line each, and no other
-ACTORS = {"PAAD", "SARL", "ActionPAAD", "Forces", "Induce", "Timed"}
+ACTORS = {"PAAD", "SARL", "ActionPAAD", "Forces", "Hybrid", "Induce", "Timed"}
 THREATS = {"ThreatModel", "presets", "threat", "wrap"}
 WRAPPERS = {
     "AdversaryEnv", "PerturbAction", "PerturbAgents", "PerturbDynamics", "PerturbObservation", "PerturbReward",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,14 +14,16 @@ from torch.nn import functional
 
 from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, check_actions
 from adv_wrappers.adversaries.director import Director, load_director, save_director
+from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.engine.context import Context
-from adv_wrappers.core.perturbation import When, expect_victim
+from adv_wrappers.core.perturbation import Observes, On, When, expect_victim
 from adv_wrappers.core.spaces import Field
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Counter, Space
 from adv_wrappers.core.value import decode, encode
-from adv_wrappers.errors import CardError, ThreatError
+from adv_wrappers.errors import CardError, OrderError, ThreatError
 from adv_wrappers.registry import OBSERVE
 from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.frozen import set_fields
@@ -44,14 +46,17 @@ class Learned(ActorPerturbation):
     Args:
         director: a module from observations ``[B, *S]`` to actions ``[B, *A]``, or a recurrent one as above; None to
             load ``card``.
-        actor: turns the director's action into a perturbation.
+        actor: turns the director's action into a perturbation, an :class:`Actor` or a :class:`Hybrid`.
         card: a folder that :meth:`save` or a training wrote.
         sha256: hash of the weights; a folder with others is refused. Filled in from the folder.
         observe: what the director observes: ``"state"``; ``"state+action"``, with the victim's action appended
             (:func:`append_actions`); or ``"state+action+spent"``, with the number of attacks of the episode so far too.
         victim: the victim that the actor uses; None for the actor's own, or the one of the card.
-        within, when: what a threat takes that gives no budget and no timing: those that the adversary was trained with.
-            ``when="always"`` (or :class:`adv_wrappers.Always`) takes a timing away.
+        within, when: what a threat takes that gives no budget and no timing: those that the adversary was trained with
+            (the action part of a hybrid: always its ``reach``). ``when="always"`` (or :class:`adv_wrappers.Always`)
+            takes a timing away.
+        part: of a hybrid, ``"observation"`` or ``"action"``. A hybrid is two layers: ``wrap`` and ``evaluate`` make
+            them of the whole (None), a single wrapper takes a part.
 
     Raises:
         CardError: for a folder that holds no adversary, or another one than ``sha256`` says.
@@ -64,6 +69,7 @@ class Learned(ActorPerturbation):
     card: str | None = None
     sha256: str | None = None
     observe: str | None = None
+    part: str | None = None
     victim: Any = None
     within: Budget | None = None
     when: Any = None
@@ -89,7 +95,7 @@ class Learned(ActorPerturbation):
                     set_fields(self, **{name: decode(card[name], load_referenced)})
             set_fields(self, trained_on=(card.get("victim") or {}).get("sha256"))
         set_fields(self, observe=self.observe or OBSERVE[0])
-        if not callable(self.director) or not isinstance(self.actor, Actor):
+        if not callable(self.director) or not isinstance(self.actor, (Actor, Hybrid)):
             raise ThreatError(
                 f"learned needs a folder, card=FOLDER, or a director (a function from observations to actions) and an "
                 f"actor; got {self.director!r:.40} and {self.actor!r:.40}"
@@ -102,30 +108,60 @@ class Learned(ActorPerturbation):
         set_fields(self, victim=self.actor.victim, _weights=self.sha256 or id(self.director))
         if self.within is None:
             set_fields(self, within=getattr(self.actor, "within", None))
+        # of a hybrid two layers are made, one for each part of its actions
+        if self.part not in (None, "observation", "action") or (self.part and not isinstance(self.actor, Hybrid)):
+            raise ThreatError(f"part is 'observation' or 'action', of a hybrid; got {self.part!r}")
+        if isinstance(self.actor, Hybrid) and self.part == "action":
+            set_fields(self, within=self.actor.reach)
+
+    @property
+    def on(self) -> On:
+        if isinstance(self.actor, Hybrid):
+            return "action" if self.part == "action" else "observation"
+        return self.actor.on  # type: ignore[no-any-return]
 
     @property
     def needs_victim(self) -> bool:
         return bool(self.actor.needs_victim or self.observe != OBSERVE[0])
 
     @property
-    def observes(self) -> bool:
-        return self.on == "action"
+    def observes(self) -> Observes | None:
+        if isinstance(self.actor, Hybrid):
+            return "shared"
+        return "shown" if self.on == "action" else None
 
     def label(self, within: Budget) -> str:
-        """``learned``, the actor's name, and the name of the folder that it is from."""
-        return f"{self.name} {self.actor.label}" + ("" if self.card is None else f" {Path(self.card).name}")
+        """``learned`` and what it is: an actor's name, or ``hybrid``, and the name of the folder that it is from."""
+        folder = "" if self.card is None else f" {Path(self.card).name}"
+        what = self.actor.label if isinstance(self.actor, Actor) else self.actor.name
+        return f"{self.name} {what}{folder}" + (f" ({self.part})" if self.part else "")
 
     def check(self, field: Field, within: Budget) -> None:
-        """Raise for what the actor cannot perturb, and for a director of other spaces."""
-        self.actor.check(field, within)
+        """Raise for a whole hybrid, which no single layer can be, and for a director of other spaces."""
+        actor = self.actor.state if isinstance(self.actor, Hybrid) else self.actor
+        if self.on == actor.on:
+            actor.check(field, within)
+        if isinstance(self.actor, Hybrid) and self.part is None:
+            raise OrderError("a hybrid adversary is two layers: wrap(env, it) or evaluate(..., [it]), or give part=")
         if isinstance(self.director, Director) and self.victim is not None:
             self.director.check(self.victim.observation_space, self.actor.action_space(field.shape), str(self.observe))
+
+    def layers(self, threat: ThreatModel) -> list[ThreatModel]:
+        """The threats that a threat with this adversary stands for, innermost first: two for a hybrid."""
+        if not isinstance(self.actor, Hybrid) or self.part is not None:
+            return [threat]
+        action, state = (replace(self, part=part) for part in ("action", "observation"))
+        return [
+            ThreatModel("action", action, self.actor.reach, threat.when),
+            replace(threat, how=state),
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         if self.card is None:
             raise ThreatError("an adversary without a folder has no JSON form: save(folder) returns one that has")
         data = {"type": self.name, "card": self.card, "sha256": self.sha256}
-        return data if self.victim is None else {**data, "victim": encode(self.victim)}
+        data |= {} if self.victim is None else {"victim": encode(self.victim)}
+        return data if self.part is None else {**data, "part": self.part}
 
     def save(self, folder: str | Path, within: Budget | None = None, training: dict[str, Any] | None = None) -> Learned:
         """Write the adversary to a folder, with budget, timing and a record of its training; what was saved.
@@ -181,16 +217,19 @@ class Learned(ActorPerturbation):
         return self.actor.accepts(x, action, context)  # type: ignore[no-any-return]
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
+        actor = (
+            getattr(self.actor, {"observation": "state"}.get(self.part or "", "action")) if self.part else self.actor
+        )
         decided = self.declines and context.memory is not None
         action = context.memory[_ACTION].to(x.device) if decided else self._action(x, context)  # type: ignore[index]
-        return self.actor(x, action, context)  # type: ignore[no-any-return]
+        return actor(x, action, context)  # type: ignore[no-any-return]
 
     def _action(self, x: Tensor, context: Context) -> Tensor:
         """The director's actions ``[B, *A]``, in the actor's space."""
         seen = x if self.on == "observation" else context.observation
         # a director may also see the action that the victim would take, and how much of its budget is spent
         if self.observe != "state":
-            alone = self.observes  # then the action is the one that is perturbed
+            alone = self.observes == "shown"  # then the action is the one that is perturbed
             bound = context.bind(self.victim)
             victim_action = x if alone else self.victim.mode(bound.params(None if self.on == "observation" else seen))
             seen = append_actions(seen, victim_action, self.victim.action_space)

@@ -19,6 +19,7 @@ from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, VictimErro
 
 On = Literal["observation", "action", "dynamics", "reward"]
 MOST_PASSES = 10**7  # of a network for one observation: minutes, for the smallest ones
+Observes = Literal["shown", "shared"]
 Variants = Mapping[str, tuple[Mapping[str, object], str]]
 
 
@@ -94,9 +95,13 @@ class Perturbation(Effect):
     arrays: ClassVar[bool] = False
 
     @property
-    def observes(self) -> bool:
-        """Whether an action layer without a victim needs, in ``context.observation``, what the agent acted on."""
-        return False
+    def observes(self) -> Observes | None:
+        """What an action layer without a victim has in ``context.observation``.
+
+        ``"shown"`` is what the agent acted on, and ``"shared"`` what the observation layer of the same adversary
+        received, which then says ``"shared"`` too. None asks for nothing.
+        """
+        return None
 
     @property
     def network_passes(self) -> int:

@@ -11,7 +11,7 @@ from adv_wrappers.core.types import Space
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, VictimError
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, check_searchable
-from adv_wrappers.threats.presets import parse_threat, read_text
+from adv_wrappers.threats.presets import parse_threat, read_text, threat_layers
 from adv_wrappers.victims.gradients import need_gradient
 from adv_wrappers.victims.victim import Victim
 
@@ -61,7 +61,8 @@ def why_threat_excluded(threat: ThreatModel, victim: Victim, seen: Space, acted:
         BudgetError: for a budget that makes no sense there.
     """
     try:
-        threat.against(victim).check(seen, acted)
+        for layer in threat_layers(threat.against(victim)):
+            layer.check(seen, acted)
     except (VictimError, SpaceError) as error:
         return str(error)
     return None

@@ -12,7 +12,7 @@ from adv_wrappers.attacks.action_attacks import WorstAction
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Always
 from adv_wrappers.errors import ThreatError, threat_in_errors
-from adv_wrappers.threats.presets import as_threat
+from adv_wrappers.threats.presets import as_threat, threat_layers
 from adv_wrappers.threats.text import text_of, unique, without_number
 from adv_wrappers.utils.parsing import split_stack
 from adv_wrappers.victims.victim import Victim
@@ -80,7 +80,7 @@ def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
     aimed: list[ThreatModel] = []
     for part, threat in zip(parts, made, strict=True):
         with threat_in_errors(part):
-            aimed.append(threat.against(victim))
+            aimed += threat_layers(threat.against(victim))
     return ThreatStack(" + ".join(texts), tuple(aimed), transfer)
 
 

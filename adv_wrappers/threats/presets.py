@@ -20,6 +20,8 @@ from typing import Any
 
 from adv_wrappers import daylight
 from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.hybrid_actor import Hybrid
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.adversaries.timed import Timed
 from adv_wrappers.core.budgets.budget import Budget, OfFrames, Valid, budget_of
 from adv_wrappers.core.budgets.frame_stack import Newest
@@ -350,7 +352,7 @@ def threat(
 
 def _hint(name: str) -> str:
     kind = Value.kinds.get(name.partition(":")[0])
-    if kind is not None and issubclass(kind, Actor):
+    if kind is not None and issubclass(kind, (Actor, Hybrid)):
         return " (that is trained: train_adversary, or adv-wrappers train-adversary, and then learned:card=FOLDER)"
     if name.partition(":")[0] == "beam":
         return " (a search over whole episodes: beam_search, whose threat is a row of evaluate, or adv-wrappers suite)"
@@ -475,7 +477,7 @@ def _ball(how: object, given: Mapping[str, Any]) -> Budget:
     return replace(old, within=made) if isinstance(old, OfFrames) else made  # type: ignore[type-var]
 
 
-def as_actor(actor: object, victim: Victim) -> Actor:
+def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:
     """An actor, its text or its dictionary, as an actor whose victim is filled in.
 
     A text is an actor's name, or ``timed:`` and that of a perturbation: ``timed:max-diff:steps=5``.
@@ -496,11 +498,16 @@ def as_actor(actor: object, victim: Victim) -> Actor:
             raise ThreatError(f"unknown actor {actor!r}; known: {', '.join(known)}")
         return construct(kind, victim=victim)
     found = decode(actor, load_referenced) if isinstance(actor, Mapping) else actor
-    if not isinstance(found, Actor):
+    if not isinstance(found, (Actor, Hybrid)):
         raise ThreatError(
             f"expected an actor such as SARL() or PAAD(victim), its name or dictionary, got {actor!r:.80}"
         )
     return found.against(victim)
+
+
+def threat_layers(threat: ThreatModel) -> list[ThreatModel]:
+    """The threats that a threat stands for, one a layer, innermost first; more than one for a hybrid adversary."""
+    return threat.how.layers(threat) if isinstance(threat.how, Learned) else [threat]
 
 
 def names(on: On | None = None, where: Callable[[Preset], bool] = lambda preset: True) -> list[str]:

@@ -29,6 +29,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import Director
+from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.perturbation import When
@@ -88,7 +89,7 @@ class AdversaryScore(CheckpointScore[Director, BlockMeasurements]):
     """
 
     victim: Victim
-    actor: Actor
+    actor: Actor | Hybrid
     budget: Budget
     when: When | Callable[..., Any] | None
     observe: str
@@ -204,7 +205,7 @@ class AdversaryFit(Fit[Director, BlockMeasurements]):
 MOST_NUMBERS = 4096  # of an adversary's action
 
 
-def actors_by_form(actor: Actor, form: Form) -> dict[str, Actor]:
+def actors_by_form(actor: Actor | Hybrid, form: Form) -> dict[str, Actor]:
     """The actor in one form, or in each of the two for ``"both"``.
 
     Raises:
@@ -216,7 +217,7 @@ def actors_by_form(actor: Actor, form: Form) -> dict[str, Actor]:
     if actor.form not in (None, form):
         raise ThreatError(f"form={form!r} is given beside an actor with form={actor.form!r}")
     chosen = FORMS if form == BOTH else (form,)
-    return {name: replace(actor, form=name) for name in chosen}  # type: ignore[type-var]
+    return {name: replace(actor, form=name) for name in chosen}  # type: ignore[misc, type-var]
 
 
 def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:
@@ -248,7 +249,7 @@ def _best_score(training: Mapping[str, Any]) -> float:
 @checked
 @holding
 def train_adversary(
-    kind: str | Actor | Mapping[str, object],
+    kind: str | Actor | Hybrid | Mapping[str, object],
     env: AnyEnvironment,
     victim: Victim | str,
     eps: float | None = None,
@@ -281,8 +282,8 @@ def train_adversary(
 
     Args:
         kind: ``"sa-rl"``, ``"pa-ad"``, ``"pa-ad-action"``, ``"forces"`` (on all bodies), ``"induce"``, or
-            ``"timed:max-diff"`` and the like, to learn when to attack. Also an actor with other arguments,
-            or the dictionary of one.
+            ``"timed:max-diff"`` and the like, to learn when to attack. Also an actor with other arguments, a
+            :class:`Hybrid`, or the dictionary of one.
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
             :func:`adv_wrappers.evaluate`.
         victim: the victim or its reference.
@@ -355,7 +356,7 @@ def train_adversary(
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     actor = as_actor(kind, victim)
-    actors: Mapping[str, Actor] = {actor.name: actor} if form is None else actors_by_form(actor, form)
+    actors: Mapping[str, Actor | Hybrid] = {actor.name: actor} if form is None else actors_by_form(actor, form)
     budget = adversary_budget(actor, victim, eps, scale, within)
     when = parse_when(when) if isinstance(when, str) else when
     # a folder holds values alone, no functions
@@ -376,7 +377,9 @@ def train_adversary(
     return train_director(task, training, folder, progress, on_episode)
 
 
-def adversary_budget(actor: Actor, victim: Victim, eps: float | None, scale: Any, within: Budget | None) -> Budget:
+def adversary_budget(
+    actor: Actor | Hybrid, victim: Victim, eps: float | None, scale: Any, within: Budget | None
+) -> Budget:
     """The budget of an adversary, resolved for its victim; the actor's own, or no limit on actions, if none is given.
 
     Raises:
@@ -524,7 +527,7 @@ def _train_forms(
     return strongest_form({form: train(form) for form in tasks}, out)
 
 
-def _check_learnable(algorithm: str, actor: Actor, victim: Victim) -> None:
+def _check_learnable(algorithm: str, actor: Actor | Hybrid, victim: Victim) -> None:
     """Raise :class:`SpaceError` for actions that an algorithm cannot choose.
 
     Those are other than discrete ones for DQN, and of so many numbers that PPO's ratio of probabilities overflows.

@@ -15,6 +15,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.adversaries.actor import ActionsFromOutside, Actor, ActorSpace, Unperturbed, check_actions
+from adv_wrappers.adversaries.hybrid_actor import Hybrid
 from adv_wrappers.adversaries.learned import append_actions, append_spent
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.engine.clock import Seeds
@@ -57,7 +58,7 @@ class AdversaryLayer(Layer):
         self,
         env: Any,
         victim: Victim | str,
-        actor: Actor | str | Mapping[str, object],
+        actor: Actor | Hybrid | str | Mapping[str, object],
         within: Budget | Info | None = None,
         when: When | Callable[..., Any] | str | None = None,
         *,
@@ -120,13 +121,26 @@ class AdversaryLayer(Layer):
     ) -> tuple[ThreatModel, ThreatModel | None]:
         """The threat to the observations, and that to the actions or the dynamics, of which a layer beneath is made."""
         actor, victim = self.actor, self.victim
-        if actor.on == "observation":
-            return ThreatModel("observation", ActionsFromOutside(actor, shape), within, when).against(victim), None
+        # a hybrid has two actors; any other one is that of the layer on its own kind
+        if isinstance(actor, Hybrid):
+            state = actor.state
+            action = actor.action
+            reach = actor.reach
+        else:
+            state = actor
+            action = actor
+            reach = within
+        beneath = None
         # a layer beneath, on the actions or the dynamics
-        if within is None and actor.on == "action" and isinstance(action_space, spaces.Discrete):
-            within = Valid()
-        beneath = ThreatModel(actor.on, ActionsFromOutside(actor, shape), within, when, actor.at).against(victim)
-        return ThreatModel("observation", Unperturbed(), Valid(), Never()), beneath
+        if actor.on != "observation":
+            on: On = "dynamics" if actor.on == "dynamics" else "action"
+            if reach is None and on == "action" and isinstance(action_space, spaces.Discrete):
+                reach = Valid()
+            at = getattr(actor, "at", None)
+            beneath = ThreatModel(on, ActionsFromOutside(action, shape), reach, when, at).against(victim)
+        if self._beneath_alone:
+            return ThreatModel("observation", Unperturbed(), Valid(), Never()), beneath
+        return ThreatModel("observation", ActionsFromOutside(state, shape), within, when).against(victim), beneath
 
     @property
     def _beneath_alone(self) -> bool:
@@ -139,10 +153,10 @@ class AdversaryLayer(Layer):
         return self._layer_beneath if self._beneath_alone and self._layer_beneath is not None else self
 
     def set_budget(self, within: Budget) -> None:
-        """Replace the budget, for curricula: that of what the actor perturbs.
+        """Replace the budget, for curricula: that of what the actor perturbs; of a hybrid, that of the observations.
 
-        It is the budget that ``within`` gave. It holds from the adversary's next action on, and the recorded spec
-        follows.
+        It is the budget that ``within`` gave: a hybrid's actions keep their ``reach``. It holds from the adversary's
+        next action on, and the recorded spec follows.
 
         Raises:
             BudgetError: for a budget that makes no sense on this space; the old one then stays.
@@ -329,16 +343,16 @@ class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
     Args:
         env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``; the class that fits is returned.
         victim: the victim that acts, or its reference.
-        actor: turns the adversary's action into a perturbation: ``SARL()``, ``PAAD()``, ``ActionPAAD()``,
-            ``Forces()`` on the dynamics, ``Timed(how)`` or ``Induce()``, which may decline a step; one of the
+        actor: turns the adversary's action into a perturbation: ``SARL()``, ``PAAD()``, ``ActionPAAD()``, a ``Hybrid``
+            of two, ``Forces()`` on the dynamics, ``Timed(how)`` or ``Induce()``, which may decline a step; one of the
             names ``"sa-rl"``, ``"pa-ad"``, ``"pa-ad-action"``, ``"induce"``, ``"forces"``, or a text such as
             ``"timed:max-diff"``; or a dictionary.
         within: the budget, of the observations or, for an actor on actions or the dynamics, of these (discrete actions
             need none).
-        when: the timing, as a value or a text; None attacks at every step.
+        when: the timing, as a value or a text; None attacks at every step. The layers of a hybrid draw separately.
         reward: ``(reward, *, attacked, terminated, truncated, return_, spent)`` to the adversary's reward; by default
             minus the victim's. ``return_`` is the victim's return so far, ``spent`` the number of attacks in this
-            episode. A function that takes ``induced_action`` too gets the action
+            episode (of a hybrid those on observations). A function that takes ``induced_action`` too gets the action
             that the environment received. :class:`adv_wrappers.wrappers.adversary_rewards.PerturbationCost` makes
             attacks cost something.
         observe: what the adversary observes: the true observation (``"state"``); that with the victim's action

@@ -8,7 +8,7 @@ from typing import Any
 from adv_wrappers.core.perturbation import On, Perturbation
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.errors import ThreatError, VictimError, threat_in_errors
-from adv_wrappers.threats.presets import as_threat
+from adv_wrappers.threats.presets import as_threat, threat_layers
 from adv_wrappers.utils.parsing import split_stack
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.order import check_order
@@ -44,15 +44,16 @@ def wrap(
     >>> env = wrap(gym.make("CartPole-v1"), "noise:eps=0.01", "action-flip:p=0.1")
     """
     victim = None if victim is None else load_victim(victim)
-    # each threat in a layer, the first one innermost
+    # each threat in its layers, the first one innermost
     for item in _flat(threats):
         with threat_in_errors(item):
             threat = as_threat(item)
             threat = threat if victim is None else _against(threat, victim, env)
-            more = options
-            if threat.on != "observation":  # quantize is about observations
-                more = {key: value for key, value in options.items() if key != "quantize"}
-            env = _WRAPPERS[threat.on](env, threat, victim=victim, **more)
+            for part in threat_layers(threat):
+                more = options
+                if part.on != "observation":  # quantize is about observations
+                    more = {key: value for key, value in options.items() if key != "quantize"}
+                env = _WRAPPERS[part.on](env, part, victim=victim, **more)
     check_order(env)
     return env
 

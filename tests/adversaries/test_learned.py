@@ -1,4 +1,4 @@
-"""Learned: what tells two adversaries apart, and directors of one's own."""
+"""Learned: the budget of a hybrid's parts, what tells two adversaries apart, and directors of one's own."""
 
 from __future__ import annotations
 
@@ -19,6 +19,17 @@ from tests.every_case import every_case
 A2C = adv.load_victim("zoo:cartpole-a2c")
 DQN = adv.load_victim("zoo:cartpole-dqn")
 X = randn(5, 4, seed=3).float()
+
+
+def test_the_action_part_of_a_hybrid_has_its_own_budget(tmp_path):
+    hopper = adv.load_victim("zoo:hopper-ppo")
+    hybrid = adv.Hybrid(adv.PAAD(), adv.ActionPAAD(), reach=adv.Linf(0.1)).against(hopper)
+    director = Director(torch.nn.Sequential(torch.nn.Linear(11, 3)), discrete=False)
+    adv.Learned(director, hybrid).save(tmp_path, within=adv.Linf(0.5, scale="victim"))
+    parts = {part: adv.Learned(card=str(tmp_path), part=part).within for part in ("action", "observation")}
+    assert parts == {"action": adv.Linf(0.1), "observation": adv.Linf(0.5, scale="victim")}
+    env = adv.PerturbAction(gym.make("Hopper-v5"), f"learned:card={tmp_path},part=action")
+    assert env.threat.budget == adv.Linf(0.1)
 
 
 def test_a_report_names_the_folder(tmp_path):
@@ -84,8 +95,11 @@ def test_a_direction_beyond_its_box_keeps_where_it_points(actor):
 
 
 def test_a_direction_of_actions_keeps_where_it_points():
-    far, near = (moved(adv.Learned(constant(s), adv.ActionPAAD(HOPPER)), "action") for s in (FAR, FAR / 3))
-    assert torch.equal(far, near)
+    whole = adv.Hybrid(adv.PAAD(), adv.ActionPAAD(), reach=adv.Linf(0.1)).against(HOPPER)
+    for actor, part in ((adv.ActionPAAD(HOPPER), None), (whole, "action"), (whole, "observation")):
+        on = "observation" if part == "observation" else "action"
+        far, near = (moved(adv.Learned(constant(s), actor, part=part), on) for s in (FAR, FAR / 3))
+        assert torch.equal(far, near)
 
 
 @pytest.mark.parametrize("actor", [adv.PAAD(form="direction"), adv.SARL()], ids=["direction", "values"])

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Director, Induce, Learned, Timed
+from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Director, Hybrid, Induce, Learned, Timed
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from tests.laws.checks import by_turns
@@ -75,6 +75,7 @@ ACTORS = {
     "literal": lambda v: PAAD(v, variant="literal", steps=2),
     "released": lambda v: PAAD(v, variant="released"),
     "pa-ad-action": lambda v: ActionPAAD(v),
+    "hybrid": lambda v: Hybrid(PAAD(v, form="target", steps=2), ActionPAAD(v), adv.Valid()),
     "timed": lambda v: Timed(adv.MinBest(steps=2), v),
     "timed action": lambda v: Timed(adv.WorstAction(by="policy"), v),
     "induce": lambda v: Induce(v),
@@ -92,7 +93,7 @@ def budget_of(name: str):
 
 
 def deploy(env, learned, name: str, when=WHEN):
-    """The adversary as whoever trained it deploys it."""
+    """The adversary as whoever trained it deploys it; a hybrid is two layers."""
     on = "action" if name in ON_ACTIONS else "observation"
     return adv.wrap(env, adv.ThreatModel(on, learned, budget_of(name), when))
 
@@ -199,6 +200,7 @@ CONTINUOUS = {
     "target": lambda v: (PAAD(v, form="target"), BOX),
     "pa-ad-action": lambda v: (ActionPAAD(v), adv.Linf(0.3)),
     "pa-ad-action target": lambda v: (ActionPAAD(v, form="target"), adv.L2(0.3)),
+    "hybrid": lambda v: (Hybrid(PAAD(v, form="direction"), ActionPAAD(v), adv.Linf(0.2)), BOX),
 }
 BOX = adv.Linf(0.3)
 

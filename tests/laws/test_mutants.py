@@ -324,7 +324,7 @@ def test_law_4_a_past_of_another_row(monkeypatch, kind):
     fails(checks.check_vector, case("noise", "image"), kind, None, "newest")
 
 
-# learned adversaries
+# learned adversaries and hybrids
 
 
 @pytest.mark.parametrize("fault", ["episode", "row"])
@@ -343,7 +343,7 @@ def test_law_4_a_director_with_the_memory_of_another(monkeypatch, fault):
 
 
 def _perturbed(monkeypatch, change):
-    """A deployed adversary that gets ``change`` of what it should see."""
+    """A deployed adversary that gets ``change`` of what it should see, a part of a hybrid as well."""
     real = Learned.__call__
     monkeypatch.setattr(Learned, "__call__", lambda self, x, context: real(self, *change(self, x, context)))
 
@@ -390,6 +390,26 @@ def _mirrored(played, name):
         fails(mirror.test_single, "logits", name)
     else:
         fails(mirror.test_vector, ("logits", name), AutoresetMode.SAME_STEP)
+
+
+@pytest.mark.parametrize("played", ["single", "vector"])
+@pytest.mark.parametrize("part", ["observation", "action"])
+def test_law_11_a_hybrid_of_which_a_part_does_nothing(monkeypatch, part, played):
+    real = Learned.__call__
+    monkeypatch.setattr(
+        Learned, "__call__", lambda self, x, context: x if self.part == part else real(self, x, context)
+    )
+    _mirrored(played, "hybrid")
+
+
+def test_law_11_a_hybrid_whose_parts_choose_apart(monkeypatch):
+    def change(self, x, context):
+        if self.part == "action":
+            context.observation = -context.observation
+        return x, context
+
+    _perturbed(monkeypatch, change)
+    _mirrored("single", "hybrid")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -223,12 +223,28 @@ def test_what_cannot_work(arguments, error, match):
 
 
 @pytest.mark.slow
-def test_actions_too(tmp_path):
-    how = {"steps": 128, "observe": "state+action", **QUICK, "n_epochs": 4}
-    learned = train_adversary("pa-ad-action", SHORT, "zoo:cartpole-dqn", out=tmp_path, **how)
+@pytest.mark.parametrize(
+    ("kind", "within", "observe"),
+    [
+        ("pa-ad-action", None, "state+action"),
+        (adv.Hybrid(adv.PAAD(form="target"), adv.ActionPAAD(), adv.Valid()), adv.Linf(0.05), "state"),
+    ],
+    ids=["action", "hybrid"],
+)
+def test_actions_too(kind, within, observe, tmp_path):
+    learned = train_adversary(
+        kind,
+        SHORT,
+        "zoo:cartpole-dqn",
+        within=within,
+        steps=128,
+        out=tmp_path,
+        observe=observe,
+        **{**QUICK, "n_epochs": 4},
+    )
     report = adv.evaluate("zoo:cartpole-dqn", SHORT, [learned, f"learned:card={tmp_path}"], episodes=3)
     clean, trained, loaded = report.threats
-    assert trained["returns"] == loaded["returns"] != clean["returns"] and learned.observe == "state+action"
+    assert trained["returns"] == loaded["returns"] != clean["returns"] and learned.observe == observe
 
 
 def test_a2c_trains_too():

@@ -108,6 +108,16 @@ def test_another_budget_is_recorded(actor):
     assert '"eps": 0.3' in env.spec.to_json() and '"eps": 0.05' not in env.spec.to_json()
 
 
+def test_another_budget_of_a_hybrid():
+    """That of the observations; the reach stays."""
+    env = hopper("env", adv.Hybrid(adv.PAAD(), adv.ActionPAAD(), adv.Linf(0.2)), NARROW)
+    env.set_budget(WIDE)
+    assert env.whole_threat.within == env.engine.applied.budget == WIDE
+    assert env.env.whole_threat.within == env.env.engine.applied.budget == adv.Linf(0.2)
+    again = gym.make(EnvSpec.from_json(json.loads(json.dumps(env.spec.to_json()))))
+    assert again.threat.within == WIDE and again.env.whole_threat.within == adv.Linf(0.2)
+
+
 def test_discrete_actions_take_no_distance():
     env = adv.AdversaryEnv(game("env"), "zoo:cartpole-a2c", "pa-ad-action")
     with pytest.raises(BudgetError, match="no distance"):

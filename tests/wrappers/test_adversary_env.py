@@ -16,11 +16,14 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
+from adv_wrappers.adversaries import Director
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.threats.presets import threat_layers
 from tests.every_case import every_case
 from tests.rigs import RIGS, TensorVector
 
 BUDGET = adv.Linf(0.05)
+HYBRID = adv.Hybrid(adv.PAAD(), adv.ActionPAAD(), adv.Valid())
 
 
 def cart():
@@ -31,7 +34,7 @@ def two(mode=AutoresetMode.SAME_STEP):
     return SyncVectorEnv([cart] * 2, autoreset_mode=mode)
 
 
-@pytest.mark.parametrize(("actor", "within"), [("pa-ad-action", None), ("pa-ad", BUDGET)], ids=str)
+@pytest.mark.parametrize(("actor", "within"), [("pa-ad-action", None), (HYBRID, BUDGET)], ids=str)
 def test_gymnasiums_checker(actor, within):
     env = adv.AdversaryEnv(cart(), "zoo:cartpole-a2c", actor, within, observe="state+action")
     with warnings.catch_warnings():
@@ -41,7 +44,7 @@ def test_gymnasiums_checker(actor, within):
         check_env(env, skip_render_check=True)
 
 
-@pytest.mark.parametrize(("actor", "within"), [("pa-ad-action", None), ("pa-ad", BUDGET)], ids=str)
+@pytest.mark.parametrize(("actor", "within"), [("pa-ad-action", None), (HYBRID, BUDGET)], ids=str)
 def test_specs_rebuild_the_same_game(actor, within):
     first = adv.AdversaryEnv(cart(), "zoo:cartpole-a2c", actor, within, "bernoulli(0.5)", observe="state+action")
     again = gym.make(EnvSpec.from_json(json.loads(json.dumps(first.spec.to_json()))))
@@ -160,6 +163,7 @@ BAD = [
     (dict(reward=3), ThreatError, "reward must be a function"),
     (dict(observe="everything"), ThreatError, "observe must be"),
     (dict(when="sometimes"), ThreatError, "cannot read the timing"),
+    (dict(actor=adv.Hybrid(adv.SARL(), adv.ActionPAAD(), adv.Valid())), ThreatError, "share one action"),
 ]
 
 
@@ -202,3 +206,47 @@ def test_the_normaliser_goes_outside():
 
     with pytest.raises(OrderError, match="VecNormalize goes around AdversaryEnv"):
         adv.AdversaryEnv(VecNormalize(DummyVecEnv([cart])), "zoo:cartpole-a2c", "sa-rl", BUDGET)
+
+
+def test_the_forms_of_a_hybrid_agree():
+    hopper, dqn = adv.load_victim("zoo:hopper-ppo"), adv.load_victim("zoo:cartpole-dqn")
+    both = {
+        (victim, *given): adv.Hybrid(adv.PAAD(form=given[0]), adv.ActionPAAD(form=given[1]), adv.Valid()).against(
+            victim
+        )
+        for victim, *given in [
+            (hopper, None, None),
+            (hopper, "target", None),
+            (hopper, None, "target"),
+            (dqn, None, None),
+        ]
+    }
+    assert [(h.state.form, h.action.form) for h in both.values()] == [
+        ("direction", "direction"),
+        ("target", "target"),
+        ("target", "target"),
+        ("target", "target"),
+    ]
+
+
+def test_a_hybrid_is_two_layers():
+    agent = adv.load_victim("zoo:cartpole-a2c")
+    hybrid = HYBRID.against(agent)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 2))
+    whole = adv.ThreatModel("observation", adv.Learned(Director(net, True), hybrid), BUDGET)
+    with pytest.raises(OrderError, match="two layers"):
+        adv.PerturbObservation(cart(), whole)
+    action, observation = threat_layers(whole)
+    assert (action.on, observation.on) == ("action", "observation")
+    with pytest.raises(OrderError, match="shares its actions with a layer around it"):
+        alone = adv.PerturbAction(cart(), action)
+        alone.reset(seed=0)
+        alone.step(0)
+    env = adv.wrap(cart(), whole)
+    _, first = env.reset(seed=0)
+    *_, info = env.step(0)
+    assert first["adv_wrappers"] == {
+        "0:learned hybrid (action)": {"attacked": False},
+        "1:learned hybrid (observation)": {"attacked": True},
+    }
+    assert info["adv_wrappers"] == {key: {"attacked": True} for key in first["adv_wrappers"]}

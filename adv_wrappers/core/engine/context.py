@@ -47,6 +47,8 @@ class AppliedThreat:
         stream: number of layers beneath, which tells this layer's draws from theirs.
         before_step: whether what is perturbed is no observation, but an action, physical parameters or a reward.
         sees_own: whether the perturbation looks at what this layer received, not at what the agent acted on.
+        reads: what an action layer without a victim looks at (:attr:`.Perturbation.observes`).
+        shares: whether what this layer received is shown to a layer on actions that shares it.
         native, unbounded: whether it is perturbed in its own dtype; whether without any projection.
         framed: whether the budget tells the frames of a stack apart.
         dtype, device: of the computation; None for where the values are.
@@ -68,6 +70,8 @@ class AppliedThreat:
     stream: int
     before_step: bool
     sees_own: bool
+    reads: str | None
+    shares: bool
     native: bool
     unbounded: bool
     framed: bool
@@ -162,7 +166,7 @@ class AttackedStep(NamedTuple):
     def acted_on(self) -> Any:
         """What the agent acted on; for a layer on the dynamics or rewards, what it received itself."""
         applied, state = self.applied, self.state
-        return state.shown if applied.sees_own else state.session.shown
+        return state.shown if applied.sees_own else state.session.observation(applied.reads, applied.threat.label)
 
 
 class Context:

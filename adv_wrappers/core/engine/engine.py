@@ -102,7 +102,7 @@ class Engine:
         self.set_threat(threat, victim)
         # a layer that acts before the step has to know what the agent was shown
         acting = self.applied.before_step and not self.applied.sees_own
-        listens = acting and (bool(self.applied.victims) or getattr(threat.how, "observes", False))
+        listens = acting and (bool(self.applied.victims) or self.applied.reads is not None)
         session.add(self, self.applied.victims, listens)
 
     # what does not change between steps
@@ -179,6 +179,8 @@ class Engine:
             stream=self.stream,
             before_step=acting,
             sees_own=threat.on in ("dynamics", "reward"),
+            reads=getattr(how, "observes", None) if acting else None,
+            shares=getattr(how, "observes", None) == "shared" and threat.on == "observation",
             native=native,
             # a native perturbation of whole uint8 images cannot leave its space: nothing to search, or to project
             unbounded=native and isinstance(budget, Valid) and field.whole and victim is None,
@@ -213,7 +215,7 @@ class Engine:
     def _attacks_at_once(self) -> bool:
         """Whether the clock alone says when: neither the observation, nor a gate, nor the perturbation itself."""
         applied = self.applied
-        looks = applied.before_step or self._history or self.state.last_step or applied.declines
+        looks = applied.before_step or self._history or self.state.last_step or applied.shares or applied.declines
         return not looks and not self.gates and (applied.when is None or applied.blind)
 
     def add_gate(self, gate: When, root: int | None = None) -> None:
@@ -436,6 +438,8 @@ class Engine:
 
         Under Newest the frames of the past come out as they were shown, whether a row is attacked or not.
         """
+        if self.applied.shares and not final:
+            self.session.shared = value
         if self._history is None:
             attacked = self.decide(value, eligible, final)
             shown = self.apply(value, attacked, final)

@@ -17,6 +17,7 @@ import torch
 
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Flags, Rows, VictimLike
+from adv_wrappers.errors import OrderError
 from adv_wrappers.utils.trees import merge, select
 
 
@@ -29,6 +30,7 @@ class Session:
         self._outermost: Callable[[], Any] | None = None  # weakly: a stack is freed at once when it is let go
         self.listening = False  # whether any layer needs to know what the agent is shown
         self.shown: Any = None
+        self.shared: Any = None  # what an observation layer received that shares it
         self._due = False
         self._victims: dict[int, VictimLike] = {}
         self._states: dict[int, Any] = {}
@@ -67,6 +69,16 @@ class Session:
         states = self._before if final and self._before is not None else self._states
         state = states.get(id(victim))
         return None if state is None else select(state, rows)
+
+    def observation(self, reads: str | None, label: str) -> Any:
+        """What an action layer looks at: what the agent acted on, or what an observation layer shares.
+
+        Raises:
+            OrderError: where no layer shares what it received.
+        """
+        if reads == "shared" and self.shared is None:
+            raise OrderError(f"{label} shares its actions with a layer around it, and there is none")
+        return self.shared if reads == "shared" else self.shown
 
     def begin_step(self, engine: object) -> None:
         """A step begins: victims advance at the next answer of the environment."""

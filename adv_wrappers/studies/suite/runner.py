@@ -31,7 +31,7 @@ from adv_wrappers.studies.suite.attack_lists import LEARNED, chosen_entries, ent
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.studies.suite.report import SuiteReport, close_attacks, strongest_of
 from adv_wrappers.studies.suite.trained_attacks import SARSA
-from adv_wrappers.threats.presets import threat
+from adv_wrappers.threats.presets import threat, threat_layers
 from adv_wrappers.training.folder import describe_settings, described_victim
 from adv_wrappers.training.models.critic import SMALL
 from adv_wrappers.training.models.robust_sarsa import CriticSetting
@@ -297,8 +297,9 @@ def _other_budgets(threats: Mapping[str, ThreatModel], setting: AttackSetting) -
     victim = setting.victim
     own = None if setting.budget is None else {("observation", setting.budget.resolve(victim))}
     found = dict[str, set[tuple[str, Budget]]]()
+    # the budgets of all layers of each attack
     for name, one in threats.items():
-        found[name] = {(one.on, one.against(victim).budget)}
+        found[name] = {(layer.on, layer.budget) for layer in threat_layers(one.against(victim))}
     if own is None and all(budgets == next(iter(found.values())) for budgets in found.values()):
         return {}
 
