@@ -15,6 +15,7 @@ from adv_wrappers.studies.run_time import estimate
 from adv_wrappers.studies.suite.attack_lists import SUITES
 from tests.evaluation.agents import make_short, short
 from tests.studies.test_runner import DQN, SHORT, failing
+from tests.training.toys import Toy, toy_victim
 
 PLAN = Plan.of(
     victims=[DQN], environments=[{"id": "CartPole-v1", "kwargs": {"max_episode_steps": 5}}], threats=["noise", "pgd"],
@@ -22,6 +23,7 @@ PLAN = Plan.of(
 )  # fmt: skip
 HOW = {"episodes": 4, "num_envs": 2}
 SETTING = AttackSetting(DQN, short, adv.Linf(0.2), episodes=4, num_envs=2)
+BRIEF = {"checks": 1, "episodes": 2, "n_steps": 8, "batch_size": 16, "n_epochs": 1}
 
 
 @pytest.fixture
@@ -40,17 +42,17 @@ def stepped(monkeypatch):
 # plans
 
 
-def test_cells_of_a_kind_are_counted_and_the_clean_one_is_kept(tmp_path, stepped):
+def test_of_many_cells_one_is_played_and_kept(tmp_path, stepped):
     with Store(tmp_path / "rows.db") as store:
         found = estimate(PLAN, store)
         parts = {part.name.rpartition(" ")[2]: part for part in found.parts}
-        assert {name: part.left for name, part in parts.items()} == {"none": 4, "noise": 10, "pgd": 10}
-        assert found.known == 0 and found.left == 24 and len(store) == 1 and stepped == ["noise", "pgd"]
-        assert parts["pgd"].seconds > 0 and run(PLAN, store).known == 1
+        assert {name: part.left for name, part in parts.items()} == {"none": 4, "noise": 9, "pgd": 9}
+        assert found.known == 0 and found.left == 22 and len(store) == 3 and not stepped
+        assert parts["pgd"].seconds > 0 and run(PLAN, store).known == 3
         assert estimate(PLAN, store).known == 25
 
 
-def test_the_seconds_of_a_cell_are_those_of_its_steps(stepped):
+def test_of_few_cells_the_clean_one_is_played_and_steps_of_attacks_are_timed(stepped):
     with Store(":memory:") as store:
         few = Plan.of(victims=[DQN], environments=[SHORT], threats=["noise:eps=0.1", "pgd:eps=0.1"], episodes=1)
         parts = [part for part in estimate(few, store).parts if not part.name.endswith(" none")]
@@ -105,11 +107,33 @@ def test_of_a_search_a_few_steps_are_taken(monkeypatch):
     assert 1 < len(steps) < 60 and max(steps) > 4 and min(searching.seconds, playing.seconds) > 0 and searching.alone
 
 
+def test_of_critics_the_first_is_trained_for_some_steps(monkeypatch):
+    asked, training = [], estimate_module.CriticTraining
+
+    def watched(victim, env, how, *given):
+        asked.append((how.steps, how.num_envs))
+        return training(victim, env, how, *given)
+
+    setting = AttackSetting(
+        toy_victim(),
+        Toy,
+        adv.Linf(1.0),
+        train=True,
+        episodes=4,
+        num_envs=2,
+        critics=[{"steps": 2000, "num_envs": 2, "robust": None}, {"steps": 4000, "num_envs": 4}],
+    )
+    monkeypatch.setattr(estimate_module, "CriticTraining", watched)
+    trained, playing = suite_cost(["robust-sarsa"], setting).parts
+    assert asked == [(64, 2), (64, 2)] and playing.name == "robust-sarsa"
+    assert min(trained.seconds, playing.seconds) > 0
+
+
 def test_what_is_not_estimated_is_named(stepped):
     own = replace(SUITES["standard"][0], name="own", trained=True)
     setting = replace(SETTING, train=True)
     found = suite_cost(["noise", own, replace(own, name="made", trained=False, per_episodes=True)], setting)
     assert found.unknown == ("own", "made") and [part.name for part in found.parts] == ["noise"]
-    assert suite_cost(["transfer", "pa-ad"], setting).unknown == ("transfer", "pa-ad")
+    assert suite_cost(["transfer"], setting).unknown == ("transfer",)
     with pytest.raises(ThreatError, match="no attack applies: rotation"):
         suite_cost(["rotation"], SETTING)

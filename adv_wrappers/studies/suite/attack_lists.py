@@ -62,6 +62,7 @@ _BY_NAME = {entry.name: entry for entry in SUITES["everything"]}
 # the names of those that learn from steps of the environment, so that more steps are another training
 LEARNED = tuple(entry.name for entry in SUITES["everything"] if entry.trained is True)
 TIMED = (_timed.name,)  # whose adversaries decide themselves when they attack
+ADVERSARIES = tuple(name for name in LEARNED if name != transfer.name)  # of these those by train_adversary
 
 
 def entry_named(name: str) -> Entry:
