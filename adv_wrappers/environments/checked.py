@@ -12,8 +12,12 @@ import contextlib
 import inspect
 import math
 import os
+import sys
+import threading
+import time
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, SupportsFloat
 
@@ -62,6 +66,42 @@ class TransparentEnv(gym.Wrapper[Any, Any, Any, Any]):
         return self.env.spec
 
 
+# Calls of environments that are under way, by the identity of what is called: its text, and how many came before.
+_UNDER_WAY: dict[int, tuple[Callable[[], str], int]] = {}
+_ALIVE: weakref.WeakSet[CheckedEnv] = weakref.WeakSet()
+HANGING_SECONDS = 30.0  # without an answer, after which it is said which call waits
+_LOOK_SECONDS = 5.0
+
+
+def hanging(since: Mapping[tuple[int, int], float], now: float) -> tuple[dict[tuple[int, int], float], list[str]]:
+    """Since when each call is under way, and a sentence for each that just became one that hangs.
+
+    Args:
+        since: what this returned before: by what is called, and how many calls came before, seconds; infinity for a
+            call that was told of.
+        now: seconds.
+    """
+    found, sentences = dict[tuple[int, int], float](), list[str]()
+    for key, (text, before) in [*_UNDER_WAY.items()]:
+        began = since.get((key, before), now)
+        if now - began >= HANGING_SECONDS:
+            sentences.append(f"{text()} has not answered for {now - began:.0f} s")
+            began = math.inf
+        found[key, before] = began
+    return found, sentences
+
+
+def _watch() -> None:
+    """Say on the standard error which call hangs, as long as there are environments; in a thread, one a process."""
+    since = dict[tuple[int, int], float]()
+    while _ALIVE or _UNDER_WAY:
+        time.sleep(_LOOK_SECONDS)
+        since, sentences = hanging(since, time.monotonic())
+        for sentence in sentences:
+            with contextlib.suppress(OSError, ValueError):  # a standard error that was closed meanwhile
+                print(sentence, file=sys.stderr, flush=True)
+
+
 class CheckedEnv(TransparentEnv, KeepsItself):
     """Looks at all that an environment returns, and passes it on. Specs and texts of environments do not name it.
 
@@ -88,25 +128,35 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         self._dtype = np.dtype(space.dtype) if box else None
         self._space = space
         self._steps, self._notice = 0, math.inf if is_limited(env) else NOTICED_STEPS
+        self._calls = 0
         self._masks = mask_method(env)
         self._choices = mask_choices(env.action_space)
+        _ALIVE.add(self)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset the environment."""
-        self._steps = 0
+        self._steps, self._calls = 0, self._calls + 1
+        _UNDER_WAY[id(self)] = self._resetting, self._calls
         try:
             make_worlds_anew(self.env.unwrapped)
             answer = checked_reset(self.env, seed, options, self._space)
         except (Exception, SystemExit) as error:
             raise _raised(self.env, "reset", error)  # noqa: B904  # it has its cause
+        finally:
+            del _UNDER_WAY[id(self)]
         return answer[0], self._with_mask(answer[1])
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         """One step; what is as usual passes a few comparisons."""
+        # what is under way is noted, so that a step that never returns can be told of
+        self._calls += 1
+        _UNDER_WAY[id(self)] = self._stepping, self._calls
         try:
             answer = self.env.step(action)
         except (Exception, SystemExit) as error:
             raise _raised(self.env, "step", error)  # noqa: B904
+        finally:
+            del _UNDER_WAY[id(self)]
         if type(answer) is not tuple or len(answer) != 5:
             check_step(self.env, answer, self._space)
             answer = tuple(answer)
@@ -142,6 +192,9 @@ class CheckedEnv(TransparentEnv, KeepsItself):
 
     def close(self) -> None:
         """Close the environment; what it raises there is a warning, since what was played is worth no less."""
+        self._calls += 1
+        _UNDER_WAY[id(self)] = self._closing, self._calls
+        _ALIVE.discard(self)
         try:
             super().close()
         except (Exception, SystemExit) as error:
@@ -149,11 +202,22 @@ class CheckedEnv(TransparentEnv, KeepsItself):
             if found is error:
                 raise
             warnings.warn(str(found), stacklevel=2)
+        finally:
+            del _UNDER_WAY[id(self)]
 
     def keep(self, walk: Walk) -> None:
         """Keep the contents of the environment in a snapshot, and the number of steps."""
         walk.visit(self.env)
         walk.kept.append((_put_steps, self, self._steps))
+
+    def _resetting(self) -> str:
+        return f"reset of {_name(self.env)}"
+
+    def _stepping(self) -> str:
+        return f"step of {_name(self.env)}"
+
+    def _closing(self) -> str:
+        return f"close of {_name(self.env)}"
 
     def _goes_on(self) -> None:
         """Say that an episode does not end, and end it at last."""
@@ -199,18 +263,23 @@ def _put_steps(env: CheckedEnv, steps: int) -> None:
 
 
 def made_by(make: Callable[[], object]) -> CheckedEnv:
-    """The environment that a function makes, checked.
+    """The environment that a function makes, checked; a call of either that hangs is told of from now on.
 
     Raises:
         SpaceError: for what is no single environment.
     """
     maker = getattr(make, "__self__", make)  # an Environment, whose text is its name
+    _UNDER_WAY[id(make)] = lambda: f"the function that makes the environment, {maker!s:.60},", 0
+    if not any(thread.name == _watch.__qualname__ for thread in threading.enumerate()):
+        threading.Thread(target=_watch, name=_watch.__qualname__, daemon=True).start()
     try:
         return CheckedEnv(check_one(make()))
     except SystemExit as error:  # as of a simulator without its licence
         raise SpaceError(
             f"the function that makes the environment, {maker!s:.60}, raised {with_place(error)}"
         ) from error
+    finally:
+        _UNDER_WAY.pop(id(make), None)
 
 
 def is_limited(env: Env) -> bool:

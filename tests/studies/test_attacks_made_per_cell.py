@@ -157,10 +157,13 @@ def test_who_comes_second_waits(tmp_path, monkeypatch):
     assert order == ["first", "second"]
 
 
-def test_what_is_trained_is_named_in_an_estimate_and_a_search_is_timed(tmp_path):
-    plan = Plan.of(**(TRAINED | {"suite": ["beam", "pa-ad"]}))
+def test_the_cost_of_a_training(tmp_path):
+    plan = Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 100}))
     with Store(tmp_path / "rows.db") as store:
-        found = estimate(plan, store)
-        assert {part.name.partition(", ")[2]: part.left for part in found.parts} == {"none": 1, "beam": 2}
-        assert [name.partition(", ")[2] for name in found.unknown] == ["pa-ad"]
+        kinds = {part.name.partition(", ")[2]: part for part in estimate(plan, store).parts}
+        assert {name: part.left for name, part in kinds.items()} == {"none": 1, "pa-ad: training": 1, "pa-ad": 2}
+        assert min(kinds["pa-ad: training"].seconds, kinds["pa-ad"].seconds) > 0
         assert len(store) == 1 and not (tmp_path / "rows.db.trainings").exists()
+        run(Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 100, "seeds": [0]})), store)
+        kinds = {part.name.partition(", ")[2]: part for part in estimate(plan, store).parts}
+        assert kinds["pa-ad: training"].left == 0 and kinds["pa-ad"].left == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from adv_wrappers.cli.main import main
 from adv_wrappers.errors import ValueRangeError, WorkerError
 from adv_wrappers.evaluation import player
 from adv_wrappers.evaluation.player import Player
@@ -87,6 +88,7 @@ def test_no_plan_begins_after_the_time(monkeypatch):
 
 
 def test_the_example(monkeypatch):
+    monkeypatch.setattr(main, "commands", {**main.commands})  # to which the example adds its own
     monkeypatch.syspath_prepend(EXAMPLES)
     least_eps = importlib.import_module("least_eps")
     study = least_eps.LeastEps("zoo:cartpole-dqn", "noise", most=2.0, episodes=1, steps=4)

@@ -21,6 +21,7 @@ pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.training.agent import train_agent
+from adv_wrappers.training.sb3 import vector_env
 from adv_wrappers.training.sb3.vector_env import MultiprocessVectorEnv, make_vector
 from adv_wrappers.utils import processes as processes_
 
@@ -86,7 +87,7 @@ def test_an_interruption_does_not_wait_for_processes_that_still_import(monkeypat
     def interrupted(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("adv_wrappers.training.sb3.vector_env._OtherProcess.receive", interrupted)
+    monkeypatch.setattr(vector_env._OtherProcess, "receive", interrupted)
     with pytest.raises(KeyboardInterrupt):
         MultiprocessVectorEnv(Environment(Noted), 2, 2)
     assert processes_._pools.get(processes_.ON_DEMAND) is not pool
