@@ -40,7 +40,7 @@ def as_features(features: object) -> Features:
     if features is None:
         return None
     found = tuple(features) if isinstance(features, (list, tuple)) else (features,)
-    whole = all(is_number(i) and int(i) == i and i >= 0 for i in found)
+    whole = all(is_number(i) and (isinstance(i, int) or i.is_integer()) and i >= 0 for i in found)
     if not found or not whole or len({*found}) < len(found):
         raise ValueRangeError(f"features are different indices from 0 on (0;2 in a text), got {features!r:.80}")
     return tuple(int(i) for i in found)

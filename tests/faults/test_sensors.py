@@ -185,6 +185,7 @@ def test_occlusion_covers_a_rectangle() -> None:
         ("sensor-dropout:rate=0", "rate must be a finite number above 0"), ("sensor-dropout:rate=1.5", "rate"),
         ("sensor-dropout:fill=first", "fill must be"), ("sensor-dropout:fill=1;2", "fill has 2 numbers"),
         ("stuck-sensor:features=-1", "different indices"), ("stuck-sensor:features=1;1", "different indices"),
+        ("stuck-sensor:features=inf", "different indices"), ("stuck-sensor:features=nan", "different indices"),
         ("swapped-sensors:features=1", "two indices"), ("observation-delay:steps=0", "steps"),
         ("observation-delay:steps=2000", "steps"), ("observation-jitter:most=0.5", "most"),
         ("observation-loss:rate=-1", "rate"), ("occlusion:height=0", "height"), ("occlusion:per=day", "per must be"),
