@@ -32,7 +32,7 @@ from adv_wrappers.studies.robot.report import robot_report
 from adv_wrappers.threats import all_attacks
 from adv_wrappers.threats.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.threats.presets import presets, threat
-from adv_wrappers.training.models.critic import train_critic
+from adv_wrappers.training.models.critic_scan import train_critic
 from adv_wrappers.training.models.dynamics_model import train_dynamics
 from adv_wrappers.training.models.imitation import imitate
 from adv_wrappers.victims import (
@@ -124,7 +124,7 @@ __all__ = [
 _ELSEWHERE = {  # where the other names that the documentation shows are imported from
     "adv_wrappers.adversaries": ("Actor", "Director"),
     "adv_wrappers.atari": ("RawFrames", "ShrinkFrames", "atari", "atari_vec"),
-    "adv_wrappers.victims.saved_networks": ("Critic", "load_dynamics"),
+    "adv_wrappers.victims.auxiliary_networks": ("Critic", "load_dynamics"),
     "adv_wrappers.studies": ("AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "suite_cost"),
     "adv_wrappers.certification.certificate": ("Certificate",),
     "adv_wrappers.certification.ranges": ("certified_ranges",),
@@ -139,7 +139,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.rendering.attack_view": ("AttackView",),
     "adv_wrappers.training.resilience.result": ("Resilience",),
     "adv_wrappers.training.agent": ("Hardened",),
-    "adv_wrappers.training.models.critic": ("scan_critics",),
+    "adv_wrappers.training.models.critic_scan": ("scan_critics",),
     "adv_wrappers.wrappers.perturb_action": ("VectorPerturbAction",),
     "adv_wrappers.wrappers.perturb_dynamics": ("VectorPerturbDynamics",),
     "adv_wrappers.wrappers.perturb_reward": ("VectorPerturbReward",),
@@ -151,7 +151,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.wrappers.schedule_budget": ("VectorScheduleBudget",),
     "adv_wrappers.wrappers.order": ("check_order",),
     "adv_wrappers.wrappers.probabilistic_timing": ("VectorProbabilisticTiming",),
-    "adv_wrappers.wrappers.sb3_layers": (
+    "adv_wrappers.wrappers.sb3_vec_env": (
         "VecPerturbAction",
         "VecPerturbDynamics",
         "VecPerturbObservation",

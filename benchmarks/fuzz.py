@@ -55,7 +55,7 @@ from safetensors.torch import load, save
 import adv_wrappers as adv
 from adv_wrappers.cli import main as adv_wrappers_command
 from adv_wrappers.core.perturbation import NativePerturbation
-from adv_wrappers.core.value import Value
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.studies import Plan, expand
 from adv_wrappers.threats.presets import parse_threat, parse_when

@@ -55,7 +55,7 @@ PUBLIC = BUDGETS | TIMING | ATTACKS | ACTORS | THREATS | WRAPPERS | SCHEDULES | 
 ELSEWHERE = {
     "adv_wrappers.adversaries": {"Actor", "Director"},
     "adv_wrappers.atari": {"RawFrames", "ShrinkFrames", "atari", "atari_vec"},
-    "adv_wrappers.victims.saved_networks": {"Critic", "load_dynamics"},
+    "adv_wrappers.victims.auxiliary_networks": {"Critic", "load_dynamics"},
     "adv_wrappers.certification.certificate": {"Certificate"},
     "adv_wrappers.certification.ranges": {"certified_ranges"},
     "adv_wrappers.core.budgets.budget": {"Budget"},
@@ -66,7 +66,7 @@ ELSEWHERE = {
     "adv_wrappers.evaluation.statistics.curves": {"Curves", "curves_of"},
     "adv_wrappers.errors": {kind.__name__ for kind in AdvWrappersError.__subclasses__()},
     "adv_wrappers.rendering.attack_view": {"AttackView"},
-    "adv_wrappers.training.models.critic": {"scan_critics"},
+    "adv_wrappers.training.models.critic_scan": {"scan_critics"},
     "adv_wrappers.training.resilience.result": {"Resilience"},
     "adv_wrappers.training.agent": {"Hardened"},
     "adv_wrappers.evaluation.searches.fewest_perturbations": {"fewest_perturbations", "resilience_profile"},
@@ -80,7 +80,7 @@ ELSEWHERE = {
     "adv_wrappers.wrappers.record_attack_statistics": {"VectorRecordAttackStatistics"},
     "adv_wrappers.wrappers.schedule_budget": {"VectorScheduleBudget"},
     "adv_wrappers.wrappers.order": {"check_order"},
-    "adv_wrappers.wrappers.sb3_layers": {
+    "adv_wrappers.wrappers.sb3_vec_env": {
         "VecPerturbAction",
         "VecPerturbDynamics",
         "VecPerturbObservation",

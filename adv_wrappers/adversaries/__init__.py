@@ -3,7 +3,7 @@
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import Director
 from adv_wrappers.adversaries.forces import Forces
-from adv_wrappers.adversaries.hybrid_actor import Hybrid
+from adv_wrappers.adversaries.hybrid_attack import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.adversaries.pa_ad import PAAD, ActionPAAD
 from adv_wrappers.adversaries.sa_rl import SARL

@@ -14,15 +14,15 @@ from torch.nn import functional
 
 from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, check_actions
 from adv_wrappers.adversaries.director import Director, load_director, save_director
-from adv_wrappers.adversaries.hybrid_actor import Hybrid
+from adv_wrappers.adversaries.hybrid_attack import Hybrid
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import Observes, On, When, expect_victim
+from adv_wrappers.core.serialization import decode, encode
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Counter, Space
-from adv_wrappers.core.value import decode, encode
 from adv_wrappers.errors import CardError, OrderError, ThreatError
 from adv_wrappers.registry import OBSERVE
 from adv_wrappers.utils.checks import check_choice

@@ -20,9 +20,9 @@ from adv_wrappers.adversaries.actor import ActionActor, Actor, ActorSpace
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import On, Perturbation, expect_victim
+from adv_wrappers.core.serialization import encode
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import replace_victims
-from adv_wrappers.core.value import encode
 from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.utils.frozen import set_fields
 

@@ -6,7 +6,7 @@ plans are renewed, the budget, the learning rate (six were tried, the best repor
 Here a plan is renewed at every step unless told otherwise; the descent begins at the best of the previous plan,
 shifted, no perturbation, and constant corners of the budget; its best iterate is kept.
 
-A model can be wrong where a plan exploits it. :class:`adv_wrappers.victims.saved_networks.Dynamics` says in its
+A model can be wrong where a plan exploits it. :class:`adv_wrappers.victims.auxiliary_networks.Dynamics` says in its
 card how far its predictions hold, which is how far a plan should reach.
 """
 
@@ -34,7 +34,7 @@ from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.validation import Limits, Positive
-from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
+from adv_wrappers.victims.auxiliary_networks import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from adv_wrappers.attacks.objectives import CriticOfMode
 from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.victims.auxiliary_networks import Critic
 from adv_wrappers.victims.gradients import Loss
-from adv_wrappers.victims.saved_networks import Critic
 
 
 @dataclass(frozen=True)

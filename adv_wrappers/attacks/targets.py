@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.value import Value
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
 from adv_wrappers.utils.checks import finite_float, is_integer
 from adv_wrappers.utils.frozen import set_fields

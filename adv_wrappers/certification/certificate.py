@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from adv_wrappers.certification.greedy_worst_case import PlayedEpisodes
 from adv_wrappers.core.budgets.budget import Budget
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.core.types import Floats, Integers
-from adv_wrappers.core.value import decode
 from adv_wrappers.evaluation.statistics.return_range import LeastReturn
 
 

@@ -190,7 +190,7 @@ def _threats_of(hardened: Hardened, within: Budget | None) -> list[str]:
 @command(
     "train-critic",
     "adv_wrappers.training.models.robust_sarsa.CriticSettings",
-    "adv_wrappers.training.models.critic.train_critic",
+    "adv_wrappers.training.models.critic_scan.train_critic",
     without=("robust", "eps", "weight", "box", "successor"),
     out=REQUIRED,
 )
@@ -211,7 +211,7 @@ def train_critic_(env: str, one: bool, eps: float | None, scale: Any, out: Path,
     if one and (eps is not None or scale is not None):
         raise click.UsageError("one critic is not attacked with: --eps and --scale go with several")
     from adv_wrappers.core.threat import given_budget
-    from adv_wrappers.training.models.critic import EPS, setting_text, train_critic
+    from adv_wrappers.training.models.critic_scan import EPS, setting_text, train_critic
 
     # one critic, or the strongest of several, in its folder
     within = given_budget(eps, scale, None)

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.engine.context import Context
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Chance, Counter, Flags
-from adv_wrappers.core.value import Value
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, VictimError
 
 On = Literal["observation", "action", "dynamics", "reward"]

@@ -33,9 +33,9 @@ from adv_wrappers.core.perturbation import (
     expect_victim,
     function_name,
 )
+from adv_wrappers.core.serialization import Value, Victims, decode
 from adv_wrappers.core.spaces import At, Field, Key, keys_in
 from adv_wrappers.core.types import Array, Space, VictimLike
-from adv_wrappers.core.value import Value, Victims, decode
 from adv_wrappers.errors import (
     BudgetError,
     SpaceError,

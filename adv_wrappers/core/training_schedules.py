@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from adv_wrappers.core.value import Value
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.validation import Finite, Limits, PositiveShare, Share
 

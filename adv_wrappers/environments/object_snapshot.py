@@ -29,9 +29,9 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.engine.context import AppliedThreat
 from adv_wrappers.core.engine.numpy_backend import NumpyAttack
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Array
-from adv_wrappers.core.value import Value
 from adv_wrappers.victims.victim import Victim
 
 # how each content is put back, into which object, and the content

@@ -44,7 +44,7 @@ from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.studies.suite.trained_attacks import SARSA
 from adv_wrappers.studies.suite.untrained_attacks import beam, beam_attack
 from adv_wrappers.training.folder import read_record
-from adv_wrappers.training.models.critic import scan_critics
+from adv_wrappers.training.models.critic_scan import scan_critics
 from adv_wrappers.training.models.robust_sarsa import CriticSettings, CriticTraining
 from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.utils.threads import one_thread

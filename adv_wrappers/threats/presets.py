@@ -20,7 +20,7 @@ from typing import Any
 
 from adv_wrappers import daylight
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.hybrid_actor import Hybrid
+from adv_wrappers.adversaries.hybrid_attack import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.adversaries.timed import Timed
 from adv_wrappers.core.budgets.budget import Budget, OfFrames, Valid, budget_of
@@ -38,18 +38,18 @@ from adv_wrappers.core.perturbation import (
     check_how,
     expect_victim,
 )
+from adv_wrappers.core.serialization import Value, construct, decode
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import And, Bernoulli, Not, Or, Pair, Strategic, Timing
-from adv_wrappers.core.value import Value, construct, decode
 from adv_wrappers.errors import BudgetError, ThreatError, threat_in_errors
 from adv_wrappers.registry import after_load, load_entry_points, package_of, warn_left_out
 from adv_wrappers.threats import all_attacks
 from adv_wrappers.utils.checks import check_names
 from adv_wrappers.utils.parsing import parse_value, split_arguments, unquote
 from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims.auxiliary_networks import Dynamics, load_dynamics
 from adv_wrappers.victims.references import load_referenced
-from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The text forms of timings, budgets and a preset's arguments. Texts are read, never evaluated.

@@ -18,15 +18,15 @@ from adv_wrappers.attacks.targets import Target, target_text
 from adv_wrappers.core.budgets.budget import Budget, Linf, OfFrames, budget_of
 from adv_wrappers.core.budgets.frame_stack import Newest
 from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.serialization import Value, same_value
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Timing
-from adv_wrappers.core.value import Value, same_value
 from adv_wrappers.daylight import Daylight
 from adv_wrappers.daylight.daylight import transform_of
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.threats.presets import TEXTS, Preset, parse_when, presets
 from adv_wrappers.utils.parsing import parse_value, split_arguments, split_outside_quotes, unquote
-from adv_wrappers.victims.saved_networks import Critic, Dynamics
+from adv_wrappers.victims.auxiliary_networks import Critic, Dynamics
 from adv_wrappers.victims.victim import Victim
 
 _MOST = 256  # numbers of a scale that a text holds; an image has tens of thousands

@@ -29,13 +29,13 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import Director
-from adv_wrappers.adversaries.hybrid_actor import Hybrid
+from adv_wrappers.adversaries.hybrid_attack import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Info
-from adv_wrappers.core.value import Value
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import (
     SpaceError,
@@ -65,7 +65,7 @@ from adv_wrappers.utils.validation import EnvCount, EpisodeCount, TrainingSeed, 
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.perturb_dynamics import end_diverged_episodes
-from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
+from adv_wrappers.wrappers.sb3_vec_env import VecAdversaryEnv
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The checkpoints of an adversary's training: which is the best, and from which the training resumes.

@@ -50,8 +50,8 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from adv_wrappers.adversaries.actor import ActionActor, Actor
 from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.core.threat import ThreatModel, fits, given_budget
-from adv_wrappers.core.value import Value
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv, json_value
 from adv_wrappers.errors import (
     SpaceError,

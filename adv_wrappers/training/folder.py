@@ -20,9 +20,9 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
-from adv_wrappers.core.value import Value
 from adv_wrappers.environments.environment import Environment, is_named, text_of_function
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.rows.row_key import revision, versions
@@ -31,7 +31,7 @@ from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.utils.files import make_folder, rename_file, write, write_json
 from adv_wrappers.utils.reading import PLAIN, check_same, decoding, json_form, read_json
 from adv_wrappers.utils.validation import MOST_SEED
-from adv_wrappers.victims.saved_networks import SavedNetwork
+from adv_wrappers.victims.auxiliary_networks import SavedNetwork
 from adv_wrappers.victims.victim import Victim
 
 Saved = TypeVar("Saved", bound=SavedNetwork[Any])

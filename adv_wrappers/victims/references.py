@@ -24,8 +24,8 @@ from adv_wrappers.utils.validation import either
 from adv_wrappers.victims.card import load_card
 from adv_wrappers.victims.carrl import LowerBound
 from adv_wrappers.victims.hub import fetch
+from adv_wrappers.victims.isaac_lab import Library, load_checkpoint
 from adv_wrappers.victims.rllib import from_rllib
-from adv_wrappers.victims.robot_checkpoints import Library, load_checkpoint
 from adv_wrappers.victims.sb3.victim import Stats, load_sb3
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Select, Victim, device_of
@@ -187,7 +187,7 @@ def load_victim(
             commit), ``sb3:FILE.zip``, ``sb3:FILE.zip?stats=FILE``, ``rllib:FOLDER`` (a checkpoint, see
             :func:`adv_wrappers.from_rllib`), ``rsl_rl:FILE.pt`` or ``rl_games:FILE.pth``, with ``?activation=elu``
             where no configuration lies near it (see
-            :func:`adv_wrappers.victims.robot_checkpoints.load_checkpoint`); or one around another:
+            :func:`adv_wrappers.victims.isaac_lab.load_checkpoint`); or one around another:
             ``smoothed:REFERENCE?sigma=0.1&vote=5`` (``scale``, ``samples``, see
             :class:`adv_wrappers.victims.smoothed.Smoothed`) and ``lower-bound:REFERENCE?eps=0.05`` (``scale``,
             ``method``, see :class:`adv_wrappers.victims.carrl.LowerBound`).

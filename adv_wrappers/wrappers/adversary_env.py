@@ -2,7 +2,7 @@
 
 Between the adversary and the victim are the actor, the budget and the engine of every other layer, and the victim acts
 through the policy runner that evaluations use. So an adversary does as a deployed perturbation exactly what it did
-here, for the same seed. :mod:`adv_wrappers.wrappers.sb3_layers` has the class for Stable-Baselines3.
+here, for the same seed. :mod:`adv_wrappers.wrappers.sb3_vec_env` has the class for Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.adversaries.actor import ActionsFromOutside, Actor, ActorSpace, Unperturbed, check_actions
-from adv_wrappers.adversaries.hybrid_actor import Hybrid
+from adv_wrappers.adversaries.hybrid_attack import Hybrid
 from adv_wrappers.adversaries.learned import append_actions, append_spent
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.engine.clock import Seeds
 from adv_wrappers.core.perturbation import On, When
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.timing import Never
 from adv_wrappers.core.types import Counter, Flags, Info, Leaves, Space
-from adv_wrappers.core.value import decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.registry import OBSERVE
 from adv_wrappers.threats.presets import as_actor, parse_when

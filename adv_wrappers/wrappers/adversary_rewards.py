@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.core.types import Amount, Array, Counter, Flags
-from adv_wrappers.core.value import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.utils.validation import AttackCount, Cost, Return
 

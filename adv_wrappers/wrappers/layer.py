@@ -2,7 +2,7 @@
 
 :class:`Layer` is the one body of a step and of a reset. What it is mixed with translates: :class:`EnvLayer` a single
 environment, :class:`VectorLayer` a vector in every autoreset mode, on the host or on a device, and ``VecLayer`` one of
-Stable-Baselines3 (:mod:`adv_wrappers.wrappers.sb3_layers`). Users name the first; :class:`ForAnyEnv` makes the others
+Stable-Baselines3 (:mod:`adv_wrappers.wrappers.sb3_vec_env`). Users name the first; :class:`ForAnyEnv` makes the others
 of it.
 """
 
@@ -62,7 +62,7 @@ from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv
 
 AnyEnv: TypeAlias = gym.Env[Any, Any]
 AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
-_OF_SB3 = "adv_wrappers.wrappers.sb3_layers"  # imported by name alone: it needs SB3, and what is in this file
+_OF_SB3 = "adv_wrappers.wrappers.sb3_vec_env"  # imported by name alone: it needs SB3, and what is in this file
 LAYERS, GATES = "adv_wrappers.layers", "adv_wrappers.gates"  # counts, carried by metadata through any wrapper
 
 
@@ -175,7 +175,7 @@ class ForAnyEnv:
 
     Attributes:
         of_vector: the class for a Gymnasium ``VectorEnv``.
-        of_vec_env: the name of that for an SB3 ``VecEnv``, if there is one in :mod:`adv_wrappers.wrappers.sb3_layers`.
+        of_vec_env: the name of that for an SB3 ``VecEnv``, if there is one in :mod:`adv_wrappers.wrappers.sb3_vec_env`.
     """
 
     of_vector: ClassVar[type]

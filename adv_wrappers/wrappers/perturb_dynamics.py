@@ -1,4 +1,4 @@
-"""Perturbed dynamics, for single environments and vectors; SB3: :mod:`adv_wrappers.wrappers.sb3_layers`."""
+"""Perturbed dynamics, for single environments and vectors; SB3: :mod:`adv_wrappers.wrappers.sb3_vec_env`."""
 
 from __future__ import annotations
 

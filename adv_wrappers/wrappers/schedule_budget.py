@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.core.training_schedules import LinearSchedule, Number, ScheduledShare, at
 from adv_wrappers.core.types import Info
-from adv_wrappers.core.value import decode
 from adv_wrappers.errors import OrderError
 from adv_wrappers.utils.validation import Expected, Positive, checked
 from adv_wrappers.wrappers.layer import LAYERS, EnvWrapper, ForAnyEnv, Layer, counts, inner_layers, layers

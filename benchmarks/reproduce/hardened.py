@@ -25,7 +25,7 @@ import adv_wrappers as adv
 from adv_wrappers.studies import Plan, Store, run
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.training.agent import train_agent
-from adv_wrappers.training.models.critic import SMALL, scan_critics
+from adv_wrappers.training.models.critic_scan import SMALL, scan_critics
 
 SHIPPED = Path("benchmarks/reproduce/hardened")
 ENVS = {"hopper": ("Hopper-v5", 0.075), "walker2d": ("Walker2d-v5", 0.05)}

@@ -24,7 +24,7 @@ from page import Data, Page, Results
 
 import adv_wrappers as adv
 from adv_wrappers.victims import zoo_names
-from adv_wrappers.victims.saved_networks import load_dynamics
+from adv_wrappers.victims.auxiliary_networks import load_dynamics
 
 RUNS, SEED = 10, 0
 OTHER_RUNS, OTHER_SEED = 4, 1  # that eps is chosen on

@@ -19,7 +19,7 @@ from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options, har
 
 import adv_wrappers as adv
 from adv_wrappers.threats.presets import parse_threat
-from adv_wrappers.training.models.critic import scan_critics
+from adv_wrappers.training.models.critic_scan import scan_critics
 
 LONG = ("zoo-hopper-ppo-0.075", "saddpg-hopper-vanilla-0.075")
 STD = "max-diff:weights=std"  # the divergence of Gaussian policies, which is not the default where they play their mean

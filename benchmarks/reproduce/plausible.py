@@ -20,8 +20,8 @@ from page import AGAIN, WORK, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
 from adv_wrappers.core.budgets.plausible_transitions import action_vectors
+from adv_wrappers.victims.auxiliary_networks import Dynamics
 from adv_wrappers.victims.policy_runner import PolicyRunner
-from adv_wrappers.victims.saved_networks import Dynamics
 
 REF, ENV, EPS = "zoo:hopper-ppo", "Hopper-v5", 0.075
 ATTACKS = ("noise", "max-diff")

@@ -39,7 +39,7 @@ from adv_wrappers.studies.standing.entry import ENTRY_FILE, AttackedMean, Standi
 from adv_wrappers.studies.standing.measure import ATTACKS, Submission, add_attack, add_submission
 from adv_wrappers.studies.standing.page import STANDING_PAGE, figure_footnotes, standing_page
 from adv_wrappers.training.adversary import train_adversary
-from adv_wrappers.training.models.critic import train_critic
+from adv_wrappers.training.models.critic_scan import train_critic
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.references import zoo_names
 

@@ -16,7 +16,7 @@ import adv_wrappers as adv
 from adv_wrappers.adversaries import Director, Induce, Learned, Timed
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.core.perturbation import DecliningPerturbation, Perturbation
-from adv_wrappers.core.value import decode
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.errors import BudgetError, ThreatError, VictimError
 from adv_wrappers.threats.presets import as_actor
 from tests.every_case import every_case

@@ -15,7 +15,7 @@ import adv_wrappers as adv
 from adv_wrappers.attacks.model_based import DRAWN_CORNERS, PlanningProblem, descend, starts
 from adv_wrappers.attacks.targets import Reach
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
+from adv_wrappers.victims.auxiliary_networks import Dynamics, TransitionModel
 from tests.attacks.linear_system import (
     Cart,
     LinearSystem,

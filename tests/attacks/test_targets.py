@@ -20,7 +20,7 @@ from adv_wrappers.attacks.targets import (
     target_of,
     target_text,
 )
-from adv_wrappers.core.value import decode
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.environments.dmc import dmc
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
 from tests.every_case import every_case

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from adv_wrappers.cli import main
 from adv_wrappers.training.folder import read_record
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_networks import load_dynamics
+from adv_wrappers.victims.auxiliary_networks import load_dynamics
 
 SETTINGS = "--transitions 200 --layers 0 --num-envs 2 --seed 3"
 WORDS = ["train-dynamics", "Hopper-v5", "--victim", "zoo:hopper-ppo", *SETTINGS.split()]

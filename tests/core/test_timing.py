@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import adv_wrappers as adv
-from adv_wrappers.core.value import decode
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.threats.presets import parse_when
 from tests.every_case import every_case

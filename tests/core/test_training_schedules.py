@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import adv_wrappers as adv
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.core.training_schedules import ScheduledShare, at
-from adv_wrappers.core.value import decode
 from adv_wrappers.errors import BudgetError, ValueRangeError
 from adv_wrappers.utils.validation import Expected
 from tests.every_case import every_case

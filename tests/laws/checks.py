@@ -35,8 +35,8 @@ from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import AdvWrappersError, BudgetError, VictimError
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import text_of
+from adv_wrappers.victims.auxiliary_networks import Dynamics, TransitionModel
 from adv_wrappers.victims.policy_runner import PolicyRunner
-from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
 from tests.rigs import (
     RIGS,
     Episode,

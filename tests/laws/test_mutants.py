@@ -27,7 +27,7 @@ from adv_wrappers.threats import text
 from adv_wrappers.victims.distributions import CategoricalFamily
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import EnvLayer, VectorLayer
-from adv_wrappers.wrappers.sb3_layers import VecLayer
+from adv_wrappers.wrappers.sb3_vec_env import VecLayer
 from tests.every_case import every_case
 from tests.laws import checks
 from tests.laws import test_law_11_mirror as mirror

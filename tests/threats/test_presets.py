@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.value import Value, decode
+from adv_wrappers.core.serialization import Value, decode
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError, VictimError
 from adv_wrappers.registry import names_without_importing
 from adv_wrappers.threats.presets import Preset, PresetTable, as_threat, names, parse_threat
@@ -242,7 +242,7 @@ def test_an_installed_package_adds_presets_to_texts_ids_dictionaries_and_suites(
 import sys
 import gymnasium as gym
 import adv_wrappers as adv
-from adv_wrappers.core.value import decode
+from adv_wrappers.core.serialization import decode
 assert "lab_attacks" not in sys.modules, "imported before anyone asked"
 env = gym.make("adv_wrappers:adv/lab-sag-v0", env="CartPole-v1", eps=0.1)
 assert "lab_attacks" in sys.modules and env.reset(seed=0)

@@ -24,7 +24,7 @@ from sb3_contrib.common.recurrent.buffers import RecurrentRolloutBuffer
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.atla import DirectorSnapshot, SnapshotAdversary
 from adv_wrappers.training.sb3.vec_env import AgentVecEnv
-from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
+from adv_wrappers.wrappers.sb3_vec_env import VecAdversaryEnv
 
 SMALL = {
     "num_envs": 3, "phase": 48, "checks": 1, "episodes": 1, "scale": "victim", "env_kwargs": {"max_episode_steps": 12},

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 import adv_wrappers as adv
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.value import decode
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import CardError, ValueRangeError
 from adv_wrappers.training import folder as folder_module

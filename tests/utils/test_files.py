@@ -14,7 +14,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers import studies
 from adv_wrappers.errors import OutputError
-from adv_wrappers.training.models import critic
+from adv_wrappers.training.models import critic_scan as critic
 from adv_wrappers.utils.files import held, holding, make_folder, probe, probe_file, write
 from tests.every_case import every_case
 from tests.processes import context, python

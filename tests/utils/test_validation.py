@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.core.training_schedules import LinearSchedule, Number
-from adv_wrappers.core.value import Value
 from adv_wrappers.errors import BudgetError, ValueRangeError
 from adv_wrappers.threats import all_attacks  # noqa: F401 - whose classes are values
 from adv_wrappers.utils import validation

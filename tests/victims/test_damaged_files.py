@@ -17,7 +17,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.networks.policy_layers import ActionValue, Normalize
-from adv_wrappers.victims.saved_networks import Critic
+from adv_wrappers.victims.auxiliary_networks import Critic
 from adv_wrappers.victims.sb3.vecnormalize import read_statistics
 from tests.victims.helpers import damaged, refused
 from tests.victims.sb3.test_victim import CASES, model

@@ -10,9 +10,9 @@ from gymnasium import spaces
 from safetensors.torch import load_file, save_file
 
 import adv_wrappers as adv
-from adv_wrappers.core.value import decode
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.errors import CardError, ThreatError, VictimError
-from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel, load_dynamics
+from adv_wrappers.victims.auxiliary_networks import Dynamics, TransitionModel, load_dynamics
 from tests.every_case import every_case
 
 N, K = 3, 2

@@ -16,7 +16,7 @@ from adv_wrappers.adversaries.director import load_director
 from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.utils.reading import members, parse_json, read_bytes
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_networks import Critic
+from adv_wrappers.victims.auxiliary_networks import Critic
 from tests.every_case import every_case
 from tests.processes import python
 from tests.victims.sb3.test_victim import BOX, DICT, SMALL, TWO, VECTOR, model, rewrite

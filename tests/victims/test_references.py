@@ -7,7 +7,7 @@ import torch
 from gymnasium import spaces
 from safetensors.torch import save_file
 
-from adv_wrappers.core.value import decode, encode
+from adv_wrappers.core.serialization import decode, encode
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.victims import load_victim, references, save_card, zoo_names
 from tests.every_case import every_case

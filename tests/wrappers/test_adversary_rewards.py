@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
-from adv_wrappers.core.value import decode
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 from tests.every_case import every_case

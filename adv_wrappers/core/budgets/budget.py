@@ -39,9 +39,9 @@ from adv_wrappers.core.arrays import (
     whole_levels,
     wide,
 )
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Array, Batch, DType, Flags, Space, VictimLike
-from adv_wrappers.core.value import Value
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.frozen import set_fields

@@ -25,7 +25,7 @@ from adv_wrappers.utils.validation import NotNegative
 
 
 class Predicts(Protocol):
-    """A model of the dynamics, as :class:`adv_wrappers.victims.saved_networks.Dynamics` is one."""
+    """A model of the dynamics, as :class:`adv_wrappers.victims.auxiliary_networks.Dynamics` is one."""
 
     @property
     def features(self) -> int: ...

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adv_wrappers.core.serialization import encode
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.value import encode
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.evaluation.statistics.confidence_intervals import mean_interval, paired_differences

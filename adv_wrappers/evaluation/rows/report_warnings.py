@@ -36,7 +36,7 @@ from adv_wrappers.evaluation.statistics.confidence_intervals import (
 )
 from adv_wrappers.threats.text import name_of
 from adv_wrappers.utils.checks import either, finite_float, is_integer
-from adv_wrappers.victims.saved_networks import Critic
+from adv_wrappers.victims.auxiliary_networks import Critic
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
 

@@ -25,12 +25,12 @@ from adv_wrappers.environments.environment import AnyEnvironment, Environment, E
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.threats.presets import threat
-from adv_wrappers.training.models.critic import SMALL
+from adv_wrappers.training.models.critic_scan import SMALL
 from adv_wrappers.training.models.robust_sarsa import CriticSetting
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
+from adv_wrappers.victims.auxiliary_networks import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import as_float
 
@@ -55,7 +55,7 @@ class AttackSetting:
         train: whether attacks may be trained, which takes minutes to hours each.
         seed: seeds all trainings.
         steps: training steps of each adversary that learns.
-        critics: settings for :func:`adv_wrappers.training.models.critic.scan_critics`.
+        critics: settings for :func:`adv_wrappers.training.models.critic_scan.scan_critics`.
         training: further arguments of :func:`adv_wrappers.train_adversary`.
         num_envs: the number of environments of trainings; None takes that of each training.
         dynamics: a model of the environment or its reference, or None.

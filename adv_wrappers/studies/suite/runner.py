@@ -33,13 +33,13 @@ from adv_wrappers.studies.suite.report import SuiteReport, close_attacks, strong
 from adv_wrappers.studies.suite.trained_attacks import SARSA
 from adv_wrappers.threats.presets import threat, threat_layers
 from adv_wrappers.training.folder import describe_settings, described_victim
-from adv_wrappers.training.models.critic import SMALL
+from adv_wrappers.training.models.critic_scan import SMALL
 from adv_wrappers.training.models.robust_sarsa import CriticSetting
 from adv_wrappers.utils.files import held, holding, write_json
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.reading import check_same, decoding, read_result
 from adv_wrappers.utils.validation import EnvCount, EpisodeCount, Seed, TrainingSteps, Workers, checked
-from adv_wrappers.victims.saved_networks import Dynamics
+from adv_wrappers.victims.auxiliary_networks import Dynamics
 from adv_wrappers.victims.victim import Victim
 
 # settings that a suite shares with the one in its folder

@@ -19,7 +19,7 @@ from adv_wrappers.registry import FORMS
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.threats.presets import as_actor, threat
 from adv_wrappers.training.folder import read_record
-from adv_wrappers.training.models.critic import check_critic_settings, scan_critics
+from adv_wrappers.training.models.critic_scan import check_critic_settings, scan_critics
 from adv_wrappers.training.models.imitation import LEAST_QUERIES, check_imitable, imitate
 from adv_wrappers.training.models.robust_sarsa import exploring_victim
 from adv_wrappers.utils.checks import check_choice, check_names

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from adv_wrappers.core.budgets.budget import Budget
-from adv_wrappers.core.value import Value
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.victims.victim import Victim
 

@@ -54,7 +54,7 @@ from adv_wrappers.utils.validation import (
     checked,
 )
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_networks import Dynamics, MeanStd, TransitionModel
+from adv_wrappers.victims.auxiliary_networks import Dynamics, MeanStd, TransitionModel
 from adv_wrappers.victims.victim import Victim
 
 HELD_OUT = 0.1  # share of the steps of every row

@@ -19,7 +19,7 @@ Departures from the released code, and choices between it and the paper:
 - Observations are normalised as the victim normalises them, else by mean and deviation of the first round.
 
 The attack through such a critic is :mod:`adv_wrappers.attacks.robust_sarsa`; which of several critics is the strongest
-is found by :mod:`adv_wrappers.training.models.critic`.
+is found by :mod:`adv_wrappers.training.models.critic_scan`.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from adv_wrappers.training.models.trajectories import ContinuingEpisodes, Trajec
 from adv_wrappers.utils.checks import check_names
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.utils.validation import MOST_TRAINING_STEPS, EnvCount, Limits, Share, Width, check_fields
+from adv_wrappers.victims.auxiliary_networks import Critic
 from adv_wrappers.victims.distributions import DeterministicFamily
 from adv_wrappers.victims.policy_runner import PolicyRunner
-from adv_wrappers.victims.saved_networks import Critic
 from adv_wrappers.victims.victim import Victim, VictimAround
 
 ROUND = 2048  # steps

@@ -12,7 +12,7 @@ import torch
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from adv_wrappers.core.value import construct
+from adv_wrappers.core.serialization import construct
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.training.folder import describe_settings
 from adv_wrappers.training.sb3.noisy_td3 import NoisyDDPG, NoisyTD3

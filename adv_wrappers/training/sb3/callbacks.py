@@ -35,7 +35,7 @@ from adv_wrappers.victims import from_sb3
 from adv_wrappers.victims.modules.asking import unchanged_randomness
 from adv_wrappers.victims.victim import Select
 from adv_wrappers.wrappers.layer import LAYERS, Layer, counts, inner_layers, layers, wrappers_of
-from adv_wrappers.wrappers.sb3_layers import VecProbabilisticTiming
+from adv_wrappers.wrappers.sb3_vec_env import VecProbabilisticTiming
 from adv_wrappers.wrappers.schedule_budget import BudgetShares, UsesShare, as_share_schedule, scheduled_layers
 
 BEST_MODEL = "best_model"  # .zip and .json in the folder of a RobustnessCallback

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets.budget import L0, L2, Budget, Linf, Sparse, Valid
-from adv_wrappers.core.value import decode
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.errors import BudgetError
 from tests.core.helpers import context
 from tests.every_case import every_case

@@ -21,7 +21,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError, CardError
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import text_of
-from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
+from adv_wrappers.victims.auxiliary_networks import Dynamics, TransitionModel
 from tests.every_case import every_case
 from tests.laws import checks
 from tests.rigs import RIGS

@@ -21,7 +21,7 @@ from adv_wrappers.studies import SUITES, AttackSetting, Entry, MadeAttack, Suite
 from adv_wrappers.studies.suite.attack_lists import entry_named
 from adv_wrappers.studies.suite.runner import _with_advice, fresh_seed
 from adv_wrappers.training.folder import read_record
-from adv_wrappers.training.models.critic import check_critic_settings
+from adv_wrappers.training.models.critic_scan import check_critic_settings
 from tests.core.helpers import OnlySpaces
 from tests.evaluation.agents import Film, balancing, make_short, short, uncopied, watcher
 from tests.every_case import every_case

@@ -15,8 +15,8 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers import Linf
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.core.training_schedules import LinearSchedule
-from adv_wrappers.core.value import decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy

@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers import RobustSarsa, from_module
-from adv_wrappers.core.value import decode
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.policy_layers import Normalize
@@ -29,7 +29,7 @@ from adv_wrappers.training.models.robust_sarsa import (
     TransitionCollector,
     exploring_victim,
 )
-from adv_wrappers.victims.saved_networks import Critic
+from adv_wrappers.victims.auxiliary_networks import Critic
 from tests.core.helpers import actor, chooser, linear, mlp, randn
 from tests.every_case import every_case
 from tests.training.toys import ACTED, SEEN, Stopped, Toy, Unplayed, one_critic, toy_victim

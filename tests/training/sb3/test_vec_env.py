@@ -17,7 +17,7 @@ pytest.importorskip("stable_baselines3")
 from stable_baselines3 import A2C, PPO
 
 from adv_wrappers.training.sb3.vec_env import AgentVecEnv, EpisodicNormalize, Sb3Adapter
-from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
+from adv_wrappers.wrappers.sb3_vec_env import VecAdversaryEnv
 
 LENGTH, STEPS, GAMMA, VALUE = 3, 8, 0.5, 80.0
 ENDS = {"terminated": (True, False), "truncated": (False, True), "both": (True, True)}

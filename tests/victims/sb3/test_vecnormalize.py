@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.core.value import decode, encode
+from adv_wrappers.core.serialization import decode, encode
 from adv_wrappers.errors import CardError, TrustError, VictimError
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.victims import load_victim

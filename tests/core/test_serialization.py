@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from adv_wrappers.core.budgets.budget import Linf
-from adv_wrappers.core.value import Value, construct, decode, encode
+from adv_wrappers.core.serialization import Value, construct, decode, encode
 from adv_wrappers.errors import ThreatError, VictimError
 from tests.core.helpers import chooser, linear, randn
 from tests.every_case import every_case

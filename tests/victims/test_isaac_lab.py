@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.errors import CardError, TrustError
-from adv_wrappers.victims.robot_checkpoints import load_checkpoint
+from adv_wrappers.victims.isaac_lab import load_checkpoint
 
 HERE = Path(__file__).parent / "checkpoints"
 ANSWERS = json.loads((HERE / "answers.json").read_text())

@@ -13,10 +13,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from adv_wrappers.adversaries.director import Director, load_director
-from adv_wrappers.core.value import decode
+from adv_wrappers.core.serialization import decode
 from adv_wrappers.errors import CardError, ThreatError
 from adv_wrappers.networks.policy_layers import ActionValue, Normalize
-from adv_wrappers.victims.saved_networks import Critic
+from adv_wrappers.victims.auxiliary_networks import Critic
 from tests.every_case import every_case
 from tests.victims.test_dynamics_model import model
 

@@ -25,7 +25,7 @@ from adv_wrappers.training.models.robust_sarsa import CriticSetting, CriticSetti
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.validation import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_networks import Critic
+from adv_wrappers.victims.auxiliary_networks import Critic
 from adv_wrappers.victims.victim import Victim
 
 # the 6 x 5 settings of the released scan (its box is around observation and action), of which papers report the minimum
@@ -123,9 +123,9 @@ def train_critic(
 ) -> Critic:
     """Train critics of a victim's policy for :class:`adv_wrappers.RobustSarsa`, and return the strongest.
 
-    By default four critics are trained, with the settings of :data:`adv_wrappers.training.models.critic.SMALL`. Each is
-    attacked with under ``within``, and the strongest is chosen by mean return on seeds that no training sees. That
-    takes four trainings of ``steps`` (61,440 each by default), five times ``episodes`` episodes to choose the
+    By default four critics are trained, with the settings of :data:`~adv_wrappers.training.models.critic_scan.SMALL`.
+    Each is attacked with under ``within``, and the strongest is chosen by mean return on seeds that no training sees.
+    That takes four trainings of ``steps`` (61,440 each by default), five times ``episodes`` episodes to choose the
     strongest, and twice ``episodes`` to score it on other seeds.
 
     Only one critic is trained, without attacks and so without a budget, where ``settings`` holds one setting, or where

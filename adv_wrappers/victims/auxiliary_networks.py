@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.core.value import Value
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.errors import CardError, ThreatError, VictimError
 from adv_wrappers.networks.card import Card, Layers, Role, Section, check_sizes, section
 from adv_wrappers.networks.fingerprint import digest

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from adv_wrappers.adversaries.actor import Actor, ActorSpace
 from adv_wrappers.core.budgets.budget import Budget
-from adv_wrappers.core.value import Value
+from adv_wrappers.core.serialization import Value
 from adv_wrappers.errors import BudgetError, ThreatError
 
 

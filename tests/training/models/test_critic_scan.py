@@ -10,8 +10,8 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.training.models import robust_sarsa
-from adv_wrappers.training.models.critic import CRITIC_GRID, SMALL, scan_critics, train_critic
-from adv_wrappers.victims.saved_networks import Critic
+from adv_wrappers.training.models.critic_scan import CRITIC_GRID, SMALL, scan_critics, train_critic
+from adv_wrappers.victims.auxiliary_networks import Critic
 from tests.core.helpers import actor, mlp
 from tests.every_case import every_case
 from tests.training.toys import Toy, Unplayed, one_critic, toy_victim

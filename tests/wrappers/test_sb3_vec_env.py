@@ -9,8 +9,8 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.wrappers import sb3_layers
-from adv_wrappers.wrappers.sb3_layers import VecPerturbAction, VecPerturbObservation
+from adv_wrappers.wrappers import sb3_vec_env
+from adv_wrappers.wrappers.sb3_vec_env import VecPerturbAction, VecPerturbObservation
 from tests.rigs import RIGS, same_bytes, vector
 
 vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
@@ -19,7 +19,7 @@ vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
 def test_the_wrapper_that_fits():
     venv = adv.wrap(vector("sb3", RIGS["q"], 2), "noise:eps=0.1", "action-flip")
     assert isinstance(venv, VecPerturbAction) and isinstance(venv.venv, VecPerturbObservation)
-    assert isinstance(adv.ProbabilisticTiming(venv, 0.5), sb3_layers.VecProbabilisticTiming)
+    assert isinstance(adv.ProbabilisticTiming(venv, 0.5), sb3_vec_env.VecProbabilisticTiming)
     assert isinstance(venv, vec_env.VecEnv)
 
 
