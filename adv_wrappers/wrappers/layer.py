@@ -437,7 +437,7 @@ class Layer:
 
     def _with_mask(self, obs: Any, info: Any) -> Any:
         """``info`` with the action masks that lie in observations."""
-        return with_mask(obs, info, self._mask_path)
+        return info if self._mask_path is None else with_mask(obs, info, self._mask_path)
 
     def _allowed(self, info: Any, mask: Any) -> torch.Tensor | None:
         """Action masks bool ``[B, A]`` of the newest observations, where the environment tells any."""
@@ -686,7 +686,7 @@ class VectorLayer(Layer, VectorWrapper):
         return {**info, "final_obs": last}
 
     def _with_mask(self, obs: Any, info: Info) -> Info:
-        found = with_mask(obs, info, self._mask_path)
+        found = super()._with_mask(obs, info)
         return info if found is info else {**found, f"_{MASK}": self._every}
 
     def _allowed(self, info: Info, mask: Flags | None) -> torch.Tensor | None:
