@@ -2,7 +2,7 @@
 
 Minimises ``Q_RS(s, mode of pi(s~))`` with the clean state in the critic's first argument, as released. The critic is
 the attacker's own: one that comes with the victim's card, any function, or one that
-:func:`adv_wrappers.training.models.robust_sarsa` made.
+:mod:`adv_wrappers.training.models.robust_sarsa` made.
 """
 
 from __future__ import annotations

@@ -427,7 +427,9 @@ class Layer:
 
     def _show(self, observation_space: Any, action_space: Any = None) -> None:
         """Take spaces of one row in place of the environment's."""
-        raise NotImplementedError
+        self.observation_space = observation_space
+        if action_space is not None:
+            self.action_space = action_space
 
     def _last_observations(self, obs: Any, over: Any, info: Any) -> Any:
         """The last observations of the rows that a step has ended and reset, ``[B, *S]``; None where there are none."""
@@ -558,11 +560,6 @@ class EnvLayer(Layer, EnvWrapper):
             self._show(self.perturbed_space)
         if self.on == "action":
             self._masks = mask_method(env)
-
-    def _show(self, observation_space: Any, action_space: Any = None) -> None:
-        self.observation_space = observation_space
-        if action_space is not None:
-            self.action_space = action_space
 
     @property
     def _saved_kwargs(self) -> Info:  # type: ignore[override]

@@ -41,11 +41,6 @@ class VecLayer(Layer, VecEnvWrapper):
             self._masks = partial(env.env_method, "action_masks")
         self._over = np.ones(self.num_envs, bool)  # rows whose newest observation is that of a reset
 
-    def _show(self, observation_space: Any, action_space: Any = None) -> None:
-        self.observation_space = observation_space
-        if action_space is not None:
-            self.action_space = action_space
-
     def reset(self) -> Any:
         """Reset all rows."""
         seeds = list(getattr(self.venv.unwrapped, "_seeds", [None] * self.num_envs))
