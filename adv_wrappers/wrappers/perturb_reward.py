@@ -39,6 +39,7 @@ class RewardLayer(Layer):
         super().__init__(env, how, *args, **{"keep_true": True, **kwargs})
 
     def _send(self, action: Any) -> Any:
+        self.engine.begin_step()
         return action
 
     def _pay(self, rewards: Any, *ends: Any) -> Any:
@@ -46,7 +47,7 @@ class RewardLayer(Layer):
         self.true_rewards = rewards
         single = not self.engine.batched
         given = np.array([rewards], np.float64) if single else rewards[:, None]
-        paid = self.engine.act(given)
+        paid = self.engine.perturb(given)
         self.engine.true = rewards  # without the axis of numbers
         if self.total is not None:
             paid = self._within_total(given, paid)

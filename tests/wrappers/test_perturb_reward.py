@@ -12,6 +12,8 @@ import adv_wrappers as adv
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.wrappers.perturb_reward import checked_total
 from tests.faults.test_rewards import TRUE, Counting
+from tests.laws.checks import Case
+from tests.rigs import RIGS
 
 
 def test_info_has_the_environments_own_reward():
@@ -41,6 +43,21 @@ def test_the_reward_of_an_ignored_step_is_left_alone(mode):
         assert (abs(rewards - true) == (0.0 if ignored else 0.5)).all(), t
         if mode == AutoresetMode.DISABLED and terminated.any():
             venv.reset(options={"reset_mask": terminated})
+
+
+@pytest.mark.parametrize("rows", [None, 2])
+def test_a_recurrent_victim_beneath_advances_as_without(rows):
+    rig = RIGS["recurrent"]
+    shown = []
+    for outer in ((), ("reward-flip",)):
+        bare = rig.env() if rows is None else SyncVectorEnv([rig.env] * rows)
+        env = adv.wrap(bare, Case("max-diff", rig).threat(), *outer)
+        observations = [env.reset(seed=0)[0]]
+        env.action_space.seed(0)
+        for _ in range(3 if rows is None else 8):
+            observations.append(env.step(env.action_space.sample())[0])
+        shown.append(observations)
+    np.testing.assert_array_equal(*shown)
 
 
 @pytest.mark.parametrize("rows", [None, 3])

@@ -255,20 +255,27 @@ class Engine:
                 self._over = self._over & ~mask
 
     def act(self, action: Any, mask: Tensor | None = None) -> Any:
-        """The action, or the physical parameters, that the environment gets; a step begins. Or its reward.
+        """The action, or the physical parameters, that the environment gets; a step begins.
 
         Args:
-            action: of the agent; or the parameters as they would be; or, after the step, the reward.
+            action: of the agent; or the parameters as they would be.
             mask: action mask, bool ``[B, A]``, where the environment gave one.
         """
-        if self.session.listening:
-            self.session.begin_step(self)
+        self.begin_step()
         self.sent = action
         last = self.state.last_step
         if last is not None:
             last.act(action, self.action_space)
-        if not self.applied.before_step:
-            return action
+        return self.perturb(action, mask) if self.applied.before_step else action
+
+    def begin_step(self) -> None:
+        """A step begins; layers on rewards, which change nothing before it, say so by this alone."""
+        if self.session.listening:
+            self.session.begin_step(self)
+
+    def perturb(self, action: Any, mask: Tensor | None = None) -> Any:
+        """What is not an observation, as it goes on: an action, physical parameters or, after the step, the reward."""
+        last = self.state.last_step
         # in NEXT_STEP the action after an end only resets: it is nobody's
         over: Any = self._over if self.autoreset == "next step" else False
         attacked = self.decide(action, True if over is False else ~over, mask=mask)
