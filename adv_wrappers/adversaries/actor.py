@@ -7,6 +7,7 @@ differ in their actors and in nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -47,6 +48,11 @@ class Actor(Effect):
     def at(self) -> At:
         """Of an actor on the dynamics the parameters that it changes, else None."""
         return None
+
+    @property
+    def parts(self) -> Mapping[On, tuple[Actor, Budget | None]]:
+        """What acts in the layer on each, and its budget where that is not the threat's own."""
+        return {self.on: (self, None)}
 
     @property
     def needs_victim(self) -> bool:

@@ -6,17 +6,18 @@ an action actor the action that the victim then takes. Each has a budget of its 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from adv_wrappers.adversaries.actor import Actor, ActorSpace
 from adv_wrappers.core.budgets.budget import Budget
-from adv_wrappers.core.serialization import Value
+from adv_wrappers.core.perturbation import On
 from adv_wrappers.errors import BudgetError, ThreatError
 
 
 @dataclass(frozen=True)
-class Hybrid(Value):
+class Hybrid(Actor):
     """A state actor and an action actor that share every action of the adversary.
 
     Args:
@@ -30,11 +31,6 @@ class Hybrid(Value):
     """
 
     name: ClassVar[str] = "hybrid"
-    on: ClassVar[None] = None  # neither of the two alone
-    at: ClassVar[None] = None
-    native: ClassVar[bool] = False
-    simulates: ClassVar[bool] = False
-    declines: ClassVar[bool] = False  # for its two layers would have to agree
     state: Any
     action: Any
     reach: Any
@@ -47,22 +43,23 @@ class Hybrid(Value):
             raise BudgetError(f"reach must be a budget of actions such as Linf(0.1), got {self.reach!r:.80}")
 
     @property
+    def parts(self) -> Mapping[On, tuple[Actor, Budget | None]]:
+        return {"observation": (self.state, None), "action": (self.action, self.reach)}
+
+    @property
     def victim(self) -> Any:
         """The victim of the state actor."""
         return self.state.victim
 
     @property
     def needs_victim(self) -> bool:
-        """Whether an actor uses a victim."""
         return bool(self.state.needs_victim or self.action.needs_victim)
 
     @property
     def direction(self) -> bool:
-        """Whether the adversary's action counts as a direction alone, for both actors."""
         return bool(self.state.direction and self.action.direction)
 
     def open(self) -> Hybrid:
-        """The same without its victims."""
         return replace(self, state=self.state.open(), action=self.action.open())
 
     def against(self, victim: Any) -> Hybrid:

@@ -14,7 +14,6 @@ from torch.nn import functional
 
 from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, check_actions
 from adv_wrappers.adversaries.director import Director, load_director, save_director
-from adv_wrappers.adversaries.hybrid_attack import Hybrid
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.engine.context import Context
@@ -46,7 +45,7 @@ class Learned(ActorPerturbation):
     Args:
         director: a module from observations ``[B, *S]`` to actions ``[B, *A]``, or a recurrent one as above; None to
             load ``card``.
-        actor: turns the director's action into a perturbation, an :class:`Actor` or a :class:`Hybrid`.
+        actor: turns the director's action into a perturbation, such as :class:`.SARL` or :class:`.Hybrid`.
         card: a folder that :meth:`save` or a training wrote.
         sha256: hash of the weights; a folder with others is refused. Filled in from the folder.
         observe: what the director observes: ``"state"``; ``"state+action"``, with the victim's action appended
@@ -95,7 +94,7 @@ class Learned(ActorPerturbation):
                     set_fields(self, **{name: decode(card[name], load_referenced)})
             set_fields(self, trained_on=(card.get("victim") or {}).get("sha256"))
         set_fields(self, observe=self.observe or OBSERVE[0])
-        if not callable(self.director) or not isinstance(self.actor, (Actor, Hybrid)):
+        if not callable(self.director) or not isinstance(self.actor, Actor):
             raise ThreatError(
                 f"learned needs a folder, card=FOLDER, or a director (a function from observations to actions) and an "
                 f"actor; got {self.director!r:.40} and {self.actor!r:.40}"
@@ -106,19 +105,19 @@ class Learned(ActorPerturbation):
         if self.victim is not None:
             set_fields(self, actor=self.actor.open().against(self.victim))
         set_fields(self, victim=self.actor.victim, _weights=self.sha256 or id(self.director))
-        if self.within is None:
-            set_fields(self, within=getattr(self.actor, "within", None))
         # of a hybrid two layers are made, one for each part of its actions
-        if self.part not in (None, "observation", "action") or (self.part and not isinstance(self.actor, Hybrid)):
+        if self.part is not None and (not self._hybrid or self.part not in self.actor.parts):
             raise ThreatError(f"part is 'observation' or 'action', of a hybrid; got {self.part!r}")
-        if isinstance(self.actor, Hybrid) and self.part == "action":
-            set_fields(self, within=self.actor.reach)
+        own = self.actor.parts[self.on][1]
+        set_fields(self, within=own or self.within or self.actor.within)
+
+    @property
+    def _hybrid(self) -> bool:
+        return len(self.actor.parts) > 1
 
     @property
     def on(self) -> On:
-        if isinstance(self.actor, Hybrid):
-            return "action" if self.part == "action" else "observation"
-        return self.actor.on  # type: ignore[no-any-return]
+        return self.part or self.actor.on  # type: ignore[return-value]
 
     @property
     def needs_victim(self) -> bool:
@@ -126,35 +125,29 @@ class Learned(ActorPerturbation):
 
     @property
     def observes(self) -> Observes | None:
-        if isinstance(self.actor, Hybrid):
+        if self._hybrid:
             return "shared"
         return "shown" if self.on == "action" else None
 
     def label(self, within: Budget) -> str:
         """``learned`` and what it is: an actor's name, or ``hybrid``, and the name of the folder that it is from."""
         folder = "" if self.card is None else f" {Path(self.card).name}"
-        what = self.actor.label if isinstance(self.actor, Actor) else self.actor.name
-        return f"{self.name} {what}{folder}" + (f" ({self.part})" if self.part else "")
+        return f"{self.name} {self.actor.label}{folder}" + (f" ({self.part})" if self.part else "")
 
     def check(self, field: Field, within: Budget) -> None:
         """Raise for a whole hybrid, which no single layer can be, and for a director of other spaces."""
-        actor = self.actor.state if isinstance(self.actor, Hybrid) else self.actor
-        if self.on == actor.on:
-            actor.check(field, within)
-        if isinstance(self.actor, Hybrid) and self.part is None:
+        self.actor.parts[self.on][0].check(field, within)
+        if self._hybrid and self.part is None:
             raise OrderError("a hybrid adversary is two layers: wrap(env, it) or evaluate(..., [it]), or give part=")
         if isinstance(self.director, Director) and self.victim is not None:
             self.director.check(self.victim.observation_space, self.actor.action_space(field.shape), str(self.observe))
 
     def layers(self, threat: ThreatModel) -> list[ThreatModel]:
         """The threats that a threat with this adversary stands for, innermost first: two for a hybrid."""
-        if not isinstance(self.actor, Hybrid) or self.part is not None:
+        if not self._hybrid or self.part is not None:
             return [threat]
         action, state = (replace(self, part=part) for part in ("action", "observation"))
-        return [
-            ThreatModel("action", action, self.actor.reach, threat.when),
-            replace(threat, how=state),
-        ]
+        return [ThreatModel("action", action, action.within, threat.when), replace(threat, how=state)]
 
     def to_dict(self) -> dict[str, Any]:
         if self.card is None:
@@ -217,12 +210,9 @@ class Learned(ActorPerturbation):
         return self.actor.accepts(x, action, context)  # type: ignore[no-any-return]
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        actor = (
-            getattr(self.actor, {"observation": "state"}.get(self.part or "", "action")) if self.part else self.actor
-        )
         decided = self.declines and context.memory is not None
         action = context.memory[_ACTION].to(x.device) if decided else self._action(x, context)  # type: ignore[index]
-        return actor(x, action, context)  # type: ignore[no-any-return]
+        return self.actor.parts[self.on][0](x, action, context)  # type: ignore[no-any-return]
 
     def _action(self, x: Tensor, context: Context) -> Tensor:
         """The director's actions ``[B, *A]``, in the actor's space."""

@@ -352,7 +352,7 @@ def threat(
 
 def _hint(name: str) -> str:
     kind = Value.kinds.get(name.partition(":")[0])
-    if kind is not None and issubclass(kind, (Actor, Hybrid)):
+    if kind is not None and issubclass(kind, Actor):
         return " (that is trained: train_adversary, or adv-wrappers train-adversary, and then learned:card=FOLDER)"
     if name.partition(":")[0] == "beam":
         return " (a search over whole episodes: beam_search, whose threat is a row of evaluate, or adv-wrappers suite)"
@@ -477,7 +477,7 @@ def _ball(how: object, given: Mapping[str, Any]) -> Budget:
     return replace(old, within=made) if isinstance(old, OfFrames) else made  # type: ignore[type-var]
 
 
-def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:
+def as_actor(actor: object, victim: Victim) -> Actor:
     """An actor, its text or its dictionary, as an actor whose victim is filled in.
 
     A text is an actor's name, or ``timed:`` and that of a perturbation: ``timed:max-diff:steps=5``.
@@ -492,13 +492,12 @@ def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:
             if not rest.strip():
                 raise ThreatError(f"timed needs the perturbation that it times, as in 'timed:max-diff', got {actor!r}")
             return Timed(parse_perturbation(rest), victim)
-        kind = None if colon else Value.kinds.get(actor)
-        if kind is None or not issubclass(kind, Actor):
-            known = sorted(name for name, k in Value.kinds.items() if issubclass(k, Actor))
-            raise ThreatError(f"unknown actor {actor!r}; known: {', '.join(known)}")
-        return construct(kind, victim=victim)
+        kinds = {name: k for name, k in Value.kinds.items() if issubclass(k, Actor) and k is not Hybrid}
+        if colon or actor not in kinds:
+            raise ThreatError(f"unknown actor {actor!r}; known: {', '.join(sorted(kinds))}")
+        return construct(kinds[actor], victim=victim)
     found = decode(actor, load_referenced) if isinstance(actor, Mapping) else actor
-    if not isinstance(found, (Actor, Hybrid)):
+    if not isinstance(found, Actor):
         raise ThreatError(
             f"expected an actor such as SARL() or PAAD(victim), its name or dictionary, got {actor!r:.80}"
         )

@@ -29,7 +29,6 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import Director
-from adv_wrappers.adversaries.hybrid_attack import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.perturbation import When
@@ -89,7 +88,7 @@ class AdversaryScore(CheckpointScore[Director, BlockMeasurements]):
     """
 
     victim: Victim
-    actor: Actor | Hybrid
+    actor: Actor
     budget: Budget
     when: When | Callable[..., Any] | None
     observe: str
@@ -205,7 +204,7 @@ class AdversaryFit(Fit[Director, BlockMeasurements]):
 MOST_NUMBERS = 4096  # of an adversary's action
 
 
-def actors_by_form(actor: Actor | Hybrid, form: Form) -> dict[str, Actor]:
+def actors_by_form(actor: Actor, form: Form) -> dict[str, Actor]:
     """The actor in one form, or in each of the two for ``"both"``.
 
     Raises:
@@ -249,7 +248,7 @@ def _best_score(training: Mapping[str, Any]) -> float:
 @checked
 @holding
 def train_adversary(
-    kind: str | Actor | Hybrid | Mapping[str, object],
+    kind: str | Actor | Mapping[str, object],
     env: AnyEnvironment,
     victim: Victim | str,
     eps: float | None = None,
@@ -356,7 +355,7 @@ def train_adversary(
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     actor = as_actor(kind, victim)
-    actors: Mapping[str, Actor | Hybrid] = {actor.name: actor} if form is None else actors_by_form(actor, form)
+    actors: Mapping[str, Actor] = {actor.name: actor} if form is None else actors_by_form(actor, form)
     budget = adversary_budget(actor, victim, eps, scale, within)
     when = parse_when(when) if isinstance(when, str) else when
     # a folder holds values alone, no functions
@@ -377,9 +376,7 @@ def train_adversary(
     return train_director(task, training, folder, progress, on_episode)
 
 
-def adversary_budget(
-    actor: Actor | Hybrid, victim: Victim, eps: float | None, scale: Any, within: Budget | None
-) -> Budget:
+def adversary_budget(actor: Actor, victim: Victim, eps: float | None, scale: Any, within: Budget | None) -> Budget:
     """The budget of an adversary, resolved for its victim; the actor's own, or no limit on actions, if none is given.
 
     Raises:
@@ -387,7 +384,7 @@ def adversary_budget(
     """
     on_actions = actor.on == "action"
     if within is None and eps is None:
-        within = getattr(actor, "within", None)
+        within = actor.within
         if within is None and on_actions and victim.discrete:
             within = Valid()
     return needed_budget("an adversary", eps, scale, within).resolve(victim if actor.on == "observation" else None)
@@ -527,7 +524,7 @@ def _train_forms(
     return strongest_form({form: train(form) for form in tasks}, out)
 
 
-def _check_learnable(algorithm: str, actor: Actor | Hybrid, victim: Victim) -> None:
+def _check_learnable(algorithm: str, actor: Actor, victim: Victim) -> None:
     """Raise :class:`SpaceError` for actions that an algorithm cannot choose.
 
     Those are other than discrete ones for DQN, and of so many numbers that PPO's ratio of probabilities overflows.

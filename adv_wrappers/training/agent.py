@@ -48,6 +48,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from adv_wrappers.adversaries.actor import ActionActor, Actor
+from adv_wrappers.adversaries.hybrid_attack import Hybrid
 from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.serialization import Value
@@ -227,7 +228,7 @@ class AdversarySpec:
             named = Value.kinds.get(str(adversary.get("type")))
         if isinstance(adversary, Actor) or (named is not None and issubclass(named, Actor)):
             kind = type(adversary) if named is None else named
-            if issubclass(kind, ActionActor) or getattr(adversary, "on", "observation") == "action":
+            if issubclass(kind, (ActionActor, Hybrid)) or getattr(adversary, "on", "observation") == "action":
                 raise ThreatError(
                     f"agents are trained against actors on observations or the dynamics, got one on actions: "
                     f"{adversary!r}"

@@ -15,7 +15,6 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.adversaries.actor import ActionsFromOutside, Actor, ActorSpace, Unperturbed, check_actions
-from adv_wrappers.adversaries.hybrid_attack import Hybrid
 from adv_wrappers.adversaries.learned import append_actions, append_spent
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.engine.clock import Seeds
@@ -58,7 +57,7 @@ class AdversaryLayer(Layer):
         self,
         env: Any,
         victim: Victim | str,
-        actor: Actor | Hybrid | str | Mapping[str, object],
+        actor: Actor | str | Mapping[str, object],
         within: Budget | Info | None = None,
         when: When | Callable[..., Any] | str | None = None,
         *,
@@ -93,7 +92,7 @@ class AdversaryLayer(Layer):
             within = decode(within, load_referenced)
         if isinstance(when, Mapping):
             when = decode(when, load_referenced)
-        within = getattr(self.actor, "within", None) if within is None else within
+        within = self.actor.within if within is None else within
         when = parse_when(when) if isinstance(when, str) else when
 
         # an actor on actions or the dynamics attacks in a layer of its own, beneath
@@ -120,37 +119,20 @@ class AdversaryLayer(Layer):
         self, within: Any, when: Any, shape: tuple[int, ...], action_space: Space
     ) -> tuple[ThreatModel, ThreatModel | None]:
         """The threat to the observations, and that to the actions or the dynamics, of which a layer beneath is made."""
-        actor, victim = self.actor, self.victim
-        # a hybrid has two actors; any other one is that of the layer on its own kind
-        if isinstance(actor, Hybrid):
-            state = actor.state
-            action = actor.action
-            reach = actor.reach
-        else:
-            state = actor
-            action = actor
-            reach = within
-        beneath = None
-        # a layer beneath, on the actions or the dynamics
-        if actor.on != "observation":
-            on: On = "dynamics" if actor.on == "dynamics" else "action"
+        threats: dict[On, ThreatModel] = {"observation": ThreatModel("observation", Unperturbed(), Valid(), Never())}
+        for on, (actor, own) in self.actor.parts.items():
+            reach = own or within
             if reach is None and on == "action" and isinstance(action_space, spaces.Discrete):
                 reach = Valid()
-            at = getattr(actor, "at", None)
-            beneath = ThreatModel(on, ActionsFromOutside(action, shape), reach, when, at).against(victim)
-        if self._beneath_alone:
-            return ThreatModel("observation", Unperturbed(), Valid(), Never()), beneath
-        return ThreatModel("observation", ActionsFromOutside(state, shape), within, when).against(victim), beneath
-
-    @property
-    def _beneath_alone(self) -> bool:
-        """Whether the adversary perturbs actions, or the dynamics, and no observations."""
-        return self.actor.on in ("action", "dynamics")
+            threats[on] = ThreatModel(on, ActionsFromOutside(actor, shape), reach, when).against(self.victim)
+        observed = threats.pop("observation")
+        # a layer beneath, on the actions or the dynamics
+        return observed, next(iter(threats.values()), None)
 
     @property
     def _acting_layer(self) -> Layer:
-        """The layer whose budget ``within`` is."""
-        return self._layer_beneath if self._beneath_alone and self._layer_beneath is not None else self
+        """The layer whose budget ``within`` is: the one beneath for an adversary that perturbs no observations."""
+        return self if self.actor.on == "observation" or self._layer_beneath is None else self._layer_beneath
 
     def set_budget(self, within: Budget) -> None:
         """Replace the budget, for curricula: that of what the actor perturbs; of a hybrid, that of the observations.
@@ -161,10 +143,7 @@ class AdversaryLayer(Layer):
         Raises:
             BudgetError: for a budget that makes no sense on this space; the old one then stays.
         """
-        if self._acting_layer is self:
-            super().set_budget(within)
-        else:
-            self._acting_layer.set_budget(within)
+        Layer.set_budget(self._acting_layer, within)
 
     def set_budget_share(self, share: float) -> None:
         """Use a share of the budget that :meth:`set_budget` replaces, from the adversary's next action on.
@@ -173,10 +152,7 @@ class AdversaryLayer(Layer):
             ValueRangeError: for a share that is none.
             BudgetError: for a budget without a radius.
         """
-        if self._acting_layer is self:
-            super().set_budget_share(share)
-        else:
-            self._acting_layer.set_budget_share(share)
+        Layer.set_budget_share(self._acting_layer, share)
 
     # a reset and a step
 

@@ -9,7 +9,6 @@ from functools import partial
 
 from gymnasium import spaces
 
-from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.perturbation import On
@@ -61,9 +60,7 @@ def _why_not_learned(name: str, kind: str, on: On, setting: AttackSetting) -> st
             size = " x ".join(map(str, seen.shape))
             return f"on images it would choose {size} numbers a step, which PPO cannot learn"
         # whether the actor suits the victim, and a director can see what it sees
-        actor = as_actor(kind, setting.victim)
-        assert isinstance(actor, Actor)
-        actor.action_space(seen.shape)
+        as_actor(kind, setting.victim).action_space(seen.shape)
         if setting.train:  # Stable-Baselines3 is there
             from adv_wrappers.training.sb3.director_networks import policy_kwargs
 

@@ -123,7 +123,6 @@ class LearningAdversary:
         ratio: float,
     ) -> None:
         actor = as_actor(given, agent)
-        assert isinstance(actor, Actor)
         # the adversary's game is against the agent as it is at that moment
         now = within.resolve(agent if actor.on == "observation" else None)
         self.env, settings = adversary_game(rows, agent, actor, now, when), dict(training.settings)
