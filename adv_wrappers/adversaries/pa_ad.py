@@ -232,7 +232,7 @@ class PAAD(Actor):
         objective = ChangeAndCosine(self.victim, params, wanted, self.weight)
         # the released code takes one step, which descends
         if self.variant == "released":
-            start = self._start(context)
+            start = self._near(context)
             return context.ascend(start, -bound.gradient(objective)(start), 1.0)
         if self.variant == "literal":
             return self._ascend(context, bound, objective)
@@ -258,33 +258,22 @@ class PAAD(Actor):
             start: None for the true state, or a random one nearby, by the variant.
             steps: of the first; None for ``self.steps``, as the others have.
         """
-        start = self._start(context) if start is None else start
+        if start is None and self.variant != "linear-first":
+            start = self._near(context)
         steps = self.steps if steps is None else steps
         restarts, keep = self.ascents
         # as published: one ascent, whose last point is the answer
         if restarts == 1 and keep == "last":
-            return pgd(context, bound.gradient(objective), steps, self.step, start=start) if steps else start
+            return pgd(context, bound.gradient(objective), steps, self.step, start=start)
 
-        def climb(context: Context, gradient: Callable[[Tensor], Tensor], number: int, corner: Tensor | None) -> Tensor:
-            if number == 0:
-                return pgd(context, gradient, steps, self.step, start=start)
-            return pgd(context, gradient, self.steps, self.step, start=corner)
+        def climb(context: Context, gradient: Callable[[Tensor], Tensor], number: int, start: Tensor | None) -> Tensor:
+            return pgd(context, gradient, self.steps if number else steps, self.step, start=start)
 
-        return search(
-            context,
-            bound,
-            objective,
-            [objective] * restarts,
-            climb,
-            restarts=restarts,
-            keep=keep,
-            first=start is context.x,
-        )
+        ascents = [(number, objective) for number in range(restarts)]
+        return search(context, bound, objective, ascents, climb, keep, start)
 
-    def _start(self, context: Context) -> Tensor:
-        """The true state, or a random one nearby."""
-        if self.variant == "linear-first":
-            return context.x
+    def _near(self, context: Context) -> Tensor:
+        """A random state near the true one."""
         return context.project(context.x + 0.1 * (context.draw() - context.x))
 
     def _direction(self, action: Tensor) -> Tensor:

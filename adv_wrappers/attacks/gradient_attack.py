@@ -135,18 +135,9 @@ class GradientAttack(VictimAttack):
         def run(context: Context, gradient: Gradient, number: int, start: Tensor | None) -> Tensor:
             return self.run_once(context, gradient, start)
 
-        return search(
-            context,
-            bound,
-            objective,
-            losses,
-            run,
-            restarts=self.restarts,
-            keep=self.keep,
-            gradient=self.gradient,
-            outputs=self.outputs,
-            rearrange=True,
-        )
+        # with fewer starts than losses, neighbours begin at the same point
+        ascents = [(i * self.restarts // len(losses), loss) for i, loss in enumerate(losses)]
+        return search(context, bound, objective, ascents, run, self.keep, climbed=self)
 
     def _objective_waits(self, x: Tensor, context: Context) -> bool:
         """Whether the first step of the ascent can make the objective: a forward pass of its own would be the same.

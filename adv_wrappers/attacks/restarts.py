@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,19 +18,25 @@ from adv_wrappers.victims.gradients import Gradient, Loss
 from adv_wrappers.victims.victim import Victim
 
 
+class Climbed(Protocol):
+    """What an attack climbs in place of the parameters of the victim's policy."""
+
+    def outputs(self, bound: VictimView, x: Tensor) -> Tensor:
+        """The input of its losses at points, from the victim at this step."""
+
+    def gradient(self, bound: VictimView, loss: Loss) -> Gradient:
+        """The gradient function of a loss of it."""
+
+
 def search(
     context: Context,
     bound: VictimView,
     objective: Loss,
-    losses: Sequence[Loss],
+    ascents: Iterable[tuple[int, Loss]],
     run: Callable[[Context, Gradient, int, Tensor | None], Tensor],
-    *,
-    restarts: int,
     keep: str,
-    gradient: Callable[[VictimView, Loss], Gradient] = lambda bound, loss: bound.gradient(loss),
-    outputs: Callable[[VictimView, Tensor], Tensor] = lambda bound, x: bound.params(x),
-    rearrange: bool = False,
-    first: bool = True,
+    start: Tensor | None = None,
+    climbed: Climbed | None = None,
 ) -> Tensor:
     """The best point of several ascents, ``[B, *S]``.
 
@@ -36,35 +44,34 @@ def search(
         context: the context of this step.
         bound: the victim at this step.
         objective: ranks points (see :class:`BestPoints`).
-        losses: the loss of each ascent. With more losses than ``restarts``, several ascents begin at the same point.
-        run: one ascent: from a context, a gradient, the number of the start (0 for the attack's own) and the start to
-            the last iterate.
-        restarts: number of starts.
+        ascents: of each the number of its start, 0 for the attack's own, and its loss.
+        run: one ascent, in the layout of pictures in which gradients are fastest: from a context, a gradient, the
+            number of the start and the start (None for the attack's own) to the last iterate.
         keep: ``"last"`` or ``"best"``, see :class:`.gradient_attack.GradientAttack`.
-        gradient: makes the gradient function of a loss, from the victim at this step and the loss.
-        outputs: the input of the losses, from the victim at this step and points.
-        rearrange: whether ``run`` takes a context in another layout, where gradients are faster.
-        first: also try one step of the full radius from the start of the first ascent.
+        start: the attack's own start, where ``run`` does not know it. Where it does, one step of the full radius from
+            there is tried as well.
+        climbed: what is climbed; None for the parameters of the victim's policy.
     """
-    last = TrackedLoss(losses[0])
+    ascents = list(ascents)
+    last = TrackedLoss(ascents[0][1])
     # the victim's answers at the true point were checked; an iterate may be NaN, where its gradient was
     blind = copy.copy(bound)
     blind.look = False
-    best = BestPoints(objective, bound.victim, lambda y: outputs(blind, y))
+    best = BestPoints(objective, bound.victim, blind.params if climbed is None else partial(climbed.outputs, blind))
     # all ascents share one gradient function, in the layout in which it is fastest
-    slope = gradient(bound, last)
-    other = rearranged(slope, context.x, context) if rearrange else None
+    slope = bound.gradient(last) if climbed is None else climbed.gradient(bound, last)
+    other = rearranged(slope, context.x, context)
     if other is not None:
         layout, slope = other
         context, best.back = LaidOut(context, layout), layout.inverse
-    # an ascent of every loss; with fewer starts than losses, neighbours begin at the same point
-    starts = RestartPoints(context)
-    for i, loss in enumerate(losses):
+        start = None if start is None else layout(start)
+    first = context if start is None else None
+    starts = RestartPoints(context, start)
+    for i, (number, loss) in enumerate(ascents):
         last.loss = loss
         tracked: Gradient = slope
         if keep == "best":
-            tracked = TrackedGradient(slope, best, last, context if first and i == 0 else None)
-        number = i * restarts // len(losses)
+            tracked = TrackedGradient(slope, best, last, first if i == 0 else None)
         best.offer(run(context, tracked, number, starts(number)), end=True)
     return best.result()
 
@@ -182,14 +189,15 @@ class RestartPoints:
     dimensions four of them are its corners, which random points would leave out.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, first: Tensor | None = None) -> None:
         self.context = context
+        self.first = first
         self._signs: Tensor | None = None
 
     def __call__(self, number: int) -> Tensor | None:
-        """Start ``number``, ``[B, *S]``; None for 0, the attack's own."""
+        """Start ``number``, ``[B, *S]``; that of 0 is ``first``, None for the attack's own."""
         if number == 0:
-            return None
+            return self.first
         context, pair = self.context, (number - 1) // 2
         if self._signs is None:
             self._signs = context.signs()

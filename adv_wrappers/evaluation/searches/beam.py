@@ -134,8 +134,8 @@ class TargetedLead(VictimAttack):
         def climb(context: Context, gradient: Gradient, number: int, start: Tensor | None) -> Tensor:
             return pgd(context, gradient, self.steps, 0.5, start=start, schedule="linear")
 
-        ascents = [losses[i % 2] for i in range(self.restarts)]
-        return search(context, bound, objective, ascents, climb, restarts=self.restarts, keep="best", rearrange=True)
+        ascents = [(i, losses[i % 2]) for i in range(self.restarts)]
+        return search(context, bound, objective, ascents, climb, "best")
 
 
 class ForcedAction(NamedTuple):
