@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director
-from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.engine import Engine, Wrapped
 from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.threats.presets import parse_threat
 
@@ -89,7 +89,7 @@ class Agent:
     def attack(self, text: str, seed: int = 0, **budget: Any) -> Callable[[], NDArray[Any]]:
         """A function that attacks all states by the threat that a text and a budget describe."""
         threat = parse_threat(text, victim=self.victim, **budget)
-        engine = Engine(threat, self.seen, self.acted, len(self.x))
+        engine = Engine(threat, Wrapped(self.seen, self.acted, len(self.x)))
 
         def attacked() -> NDArray[Any]:
             engine.begin_episode(seed)
@@ -313,7 +313,7 @@ def actor(arguments: argparse.Namespace) -> Rows:
                 director = Director(_always(action, there.shape[1], 2), True)
                 how = adv.Learned(director, adv.PAAD(victim, form="target", **settings))
                 engine = Engine(
-                    adv.ThreatModel("observation", how, adv.Linf(eps)), agent.seen, agent.acted, len(agent.x)
+                    adv.ThreatModel("observation", how, adv.Linf(eps)), Wrapped(agent.seen, agent.acted, len(agent.x))
                 )
                 engine.begin_episode(seed)
                 y = np.asarray(engine.apply(agent.x, True))

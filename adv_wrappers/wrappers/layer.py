@@ -13,7 +13,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -34,7 +34,7 @@ from adv_wrappers.core.action_masks import (
 )
 from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.engine.clock import Seeds, row_seeds
-from adv_wrappers.core.engine.engine import Autoreset, Engine
+from adv_wrappers.core.engine.engine import Autoreset, Engine, Wrapped
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import How, On, When
 from adv_wrappers.core.spaces import At, Field, Path, leaf_at, with_leaf
@@ -247,27 +247,11 @@ class AnyVectorWrapper(VectorWrapper):
         self.rows = env.num_envs
 
 
-class Wrapped(NamedTuple):
-    """What an adapter says of the environment that it wraps.
-
-    Attributes:
-        observation_space, action_space: of one row.
-        rows: how many there are; None for a single environment.
-        autoreset: what it does with a row whose episode is over.
-        from_zero: whether an agent that is not known numbers choices from 0, as those of Stable-Baselines3 do.
-    """
-
-    observation_space: Space
-    action_space: Space
-    rows: int | None = None
-    autoreset: Autoreset = "disabled"
-    from_zero: bool = False
-
-
 class Layer:
     """Mixin of the wrappers that perturb: ``threat``, ``engine``, and the means to change the budget."""
 
     on: ClassVar[On]
+    from_zero: ClassVar[bool] = False  # whether an agent that is not known numbers choices from 0, as SB3's do
 
     env: Any
     engine: Engine
@@ -309,7 +293,7 @@ class Layer:
             # the spaces as the victims of the threat see them
             agent = None if victim is None else load_victim(victim)
             known = threat.resolve(agent).victims
-            if wrapped.from_zero and agent is None and not known:
+            if self.from_zero and agent is None and not known:
                 observed = numbered_from_zero(observed)
                 acted = numbered_from_zero(acted)
             self.perturbed_space = observed if quantize else as_float(observed, threat)
@@ -317,15 +301,15 @@ class Layer:
                 fits(seen, self.perturbed_space, acted, getattr(getattr(env, "spec", None), "id", None))
             self.engine = Engine(
                 threat,
-                self.perturbed_space,
-                acted,
-                wrapped.rows,
+                wrapped._replace(
+                    observation_space=self.perturbed_space,
+                    action_space=acted,
+                    simulators=simulators,
+                    parameters=parameters,
+                ),
                 victim=agent,
                 beneath=beneath[-1].engine if beneath else None,
                 stream=self.beneath[LAYERS],
-                autoreset=wrapped.autoreset,
-                simulators=simulators,
-                parameters=parameters,
             )
             simulators.action_space = self.engine.action_space
             self._look()

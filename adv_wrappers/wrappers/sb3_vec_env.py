@@ -13,12 +13,13 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from adv_wrappers.core.action_masks import MASK, mask_name, told_mask
 from adv_wrappers.core.engine.clock import Seeds
+from adv_wrappers.core.engine.engine import Wrapped
 from adv_wrappers.core.spaces import leaf_at
 from adv_wrappers.core.types import Flags, Info
 from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.wrappers.adversary_env import AdversaryLayer
-from adv_wrappers.wrappers.layer import EnvLayer, Layer, Wrapped, gate, layers, twin, wrappers_of
+from adv_wrappers.wrappers.layer import EnvLayer, Layer, gate, layers, twin, wrappers_of
 from adv_wrappers.wrappers.perturb_action import PerturbAction
 from adv_wrappers.wrappers.perturb_dynamics import PerturbDynamics
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
@@ -28,11 +29,13 @@ from adv_wrappers.wrappers.perturb_reward import PerturbReward
 class VecLayer(Layer, VecEnvWrapper):
     """A layer around an SB3 ``VecEnv``. ``venv.seed(s)`` gives row i the seed s + i, at the next reset."""
 
+    from_zero = True
+
     def _wrap(self, env: Any) -> Wrapped:
         if not isinstance(env, VecEnv):
             raise SpaceError(f"expected an SB3 VecEnv, got {type(env).__name__}")
         VecEnvWrapper.__init__(self, env)
-        return Wrapped(env.observation_space, env.action_space, env.num_envs, "same step", from_zero=True)
+        return Wrapped(env.observation_space, env.action_space, env.num_envs, "same step")
 
     def _installed(self, env: VecEnv) -> None:
         if not self.quantize:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import adv_wrappers as adv
 from adv_wrappers.accel import transfer
 from adv_wrappers.accel.transfer import Transfer
-from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.engine import Engine, Wrapped
 from tests.core.helpers import box, chooser, mlp
 from tests.core.tape import Late, install
 from tests.laws.checks import Case, by_turns, seeds_of, wrapper
@@ -79,7 +79,7 @@ def test_transfers_pickle_without_their_memory():
 def hosted(how, space, rows=6, budget=None, when=None):
     victim = chooser(mlp(4, 3)) if how is None else None
     threat = adv.ThreatModel("observation", how or adv.MinBest(victim, steps=2), budget or adv.Linf(0.3), when)
-    made = Engine(threat, space, spaces.Discrete(3), rows)
+    made = Engine(threat, Wrapped(space, spaces.Discrete(3), rows))
     made.begin_episode(0)
     return made
 

@@ -11,7 +11,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from adv_wrappers import PerturbAction, Victim, WorstAction, load_victim, threat
 from adv_wrappers.core.budgets.budget import L2, Linf, Valid
-from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.engine import Engine, Wrapped
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.snapshot import Snapshot
 from adv_wrappers.errors import BudgetError, SnapshotError, ValueRangeError, VictimError
@@ -27,7 +27,7 @@ WEIGHT = randn(3, 4, seed=1)
 
 def worst(victim, actions, budget=None, mask=None, **arguments):
     threat = ThreatModel("action", WorstAction(victim, **arguments), budget or Valid())
-    made = Engine(threat, victim.observation_space, victim.action_space, len(actions))
+    made = Engine(threat, Wrapped(victim.observation_space, victim.action_space, len(actions)))
     made.session.add(made, [victim], True)
     made.session.show(made, X[: len(actions)].numpy())
     return made.apply(np.asarray(actions, victim.action_space.dtype), True, mask=mask)
@@ -68,9 +68,7 @@ def test_another_action_is_for_discrete_ones():
     with pytest.raises(VictimError, match="other=True is for one discrete action"):
         Engine(
             ThreatModel("action", WorstAction(victim, other=True), Linf(0.1)),
-            victim.observation_space,
-            victim.action_space,
-            1,
+            Wrapped(victim.observation_space, victim.action_space, 1),
         )
     with pytest.raises(ValueRangeError, match="other must be true or false, got 1"):
         WorstAction(other=1)

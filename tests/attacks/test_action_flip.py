@@ -9,13 +9,13 @@ from gymnasium import spaces
 
 from adv_wrappers import ActionFlip
 from adv_wrappers.core.budgets.budget import L0, Linf, Valid
-from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.engine import Engine, Wrapped
 from adv_wrappers.core.threat import ThreatModel
 from tests.core.helpers import box
 
 
 def flip(space, actions, budget=None, mask=None):
-    made = Engine(ThreatModel("action", ActionFlip(), budget or Valid()), box(2), space, len(actions))
+    made = Engine(ThreatModel("action", ActionFlip(), budget or Valid()), Wrapped(box(2), space, len(actions)))
     return made.apply(np.asarray(actions, space.dtype), True, mask=mask).tolist()
 
 

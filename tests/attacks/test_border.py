@@ -16,7 +16,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from adv_wrappers.core.budgets.budget import L0, L2, Linf
-from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.engine import Engine, Wrapped
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.threats.presets import presets
 from adv_wrappers.utils.trees import tensors
@@ -54,7 +54,7 @@ class Numbers(TorchFunctionMode):
 def engine(how, budget, space, victim=None, rows=5):
     """A layer around an environment whose tensors, like the victim's, are on a device that holds nothing."""
     actions = spaces.Discrete(3) if victim is None else victim.action_space
-    made = Engine(ThreatModel("observation", how, budget), space, actions, rows)
+    made = Engine(ThreatModel("observation", how, budget), Wrapped(space, actions, rows))
     made.to(META)
     return made
 

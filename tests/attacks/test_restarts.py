@@ -13,7 +13,7 @@ from adv_wrappers import APGD, MaxDiff, MaxWorst, MinBest, MinQ, MinValue, Momen
 from adv_wrappers.attacks.objectives import CrossEntropy, Divergence, Margin
 from adv_wrappers.attacks.restarts import BestPoints, RestartPoints
 from adv_wrappers.core.budgets.budget import Linf
-from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.engine import Engine, Wrapped
 from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.networks.policy_layers import AppendLogStd
 from adv_wrappers.threats.presets import presets, threat
@@ -167,7 +167,7 @@ class Overflowing(nn.Module):
 def test_a_slope_that_is_not_finite_is_an_error(attack, more):
     """The sign of NaN is zero: the attack would stay where it is, and look like a victim that withstands it."""
     how = replace(attack, victim=chooser(Overflowing(), "q", dtype=torch.float64), **more)
-    engine = Engine(ThreatModel("observation", how, Linf(0.1)), box(4), how.victim.action_space, 4)
+    engine = Engine(ThreatModel("observation", how, Linf(0.1)), Wrapped(box(4), how.victim.action_space, 4))
     with pytest.raises(ThreatError, match="not finite"):
         engine.apply(randn(4, 4).numpy(), True)
 

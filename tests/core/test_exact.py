@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import adv_wrappers as adv
 from adv_wrappers.core.arrays import around, at_least, at_most
-from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.engine import Engine, Wrapped
 from adv_wrappers.errors import SpaceError
 from tests.every_case import every_case
 
@@ -24,7 +24,7 @@ INTEGERS = ("uint8", "int8", "uint16", "int32", "int64")
 
 def engine(how, budget, space, rows=2, device=None, at=None):
     threat = adv.ThreatModel("observation", how, budget, None, at)
-    made = Engine(threat, space, spaces.Discrete(2), rows, device=device)
+    made = Engine(threat, Wrapped(space, spaces.Discrete(2), rows, device=device))
     made.begin_episode(0)
     return made
 

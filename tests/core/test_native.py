@@ -13,7 +13,7 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets.budget import Valid
 from adv_wrappers.core.engine.context import Context
-from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.engine import Engine, Wrapped
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError
@@ -49,7 +49,9 @@ class Counting(Native):
 
 
 def engine(how, rows=3, stream=0, device=None, seed=0, space=IMAGE):
-    made = Engine(ThreatModel("observation", how), space, spaces.Discrete(2), rows, stream=stream, device=device)
+    made = Engine(
+        ThreatModel("observation", how), Wrapped(space, spaces.Discrete(2), rows, device=device), stream=stream
+    )
     made.begin_episode(seed)
     return made
 

@@ -15,7 +15,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.accel import cuda_graphs
 from adv_wrappers.core.engine.context import Context
-from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.engine import Engine, Wrapped
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ThreatError
 from tests.core.helpers import chooser, mlp
@@ -69,7 +69,7 @@ def engine(how=ATTACK, budget=None, rows=13, device="cpu", when=None):
     """A host engine (device None), or one whose tensors lie on ``device``."""
     threat = adv.ThreatModel("observation", how, budget or adv.Linf(0.3), when)
     place = None if device is None else torch.device(device)
-    made = Engine(threat, SPACE, spaces.Discrete(3), rows, device=place)
+    made = Engine(threat, Wrapped(SPACE, spaces.Discrete(3), rows, device=place))
     made.begin_episode(0)
     return made
 
@@ -211,7 +211,7 @@ def test_who_is_not_recorded(monkeypatch):
         if how.__class__ is adv.daylight.Shift:
             within, space = adv.Valid(), spaces.Box(0, 255, (4, 9, 9), np.uint8)
         threat = adv.ThreatModel("observation", how, within)
-        made = Engine(threat, space, spaces.Discrete(3), 3, device=torch.device("cpu"))
+        made = Engine(threat, Wrapped(space, spaces.Discrete(3), 3, device=torch.device("cpu")))
         assert made.state.graphs is None
     assert engine(adv.Noise()).state.graphs is not None and engine(adv.Noise(), device=None).state.graphs is None
 

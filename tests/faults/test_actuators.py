@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from adv_wrappers import ActionNoise
 from adv_wrappers.core.budgets.budget import L0, Linf, Valid
-from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.engine import Engine, Wrapped
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError, ValueRangeError
 from tests.core.helpers import box
@@ -18,7 +18,7 @@ ROWS = 4000
 
 
 def noisy(space, actions, kind="uniform", budget=None, mask=None, seed=0):
-    made = Engine(ThreatModel("action", ActionNoise(kind), budget or Valid()), box(2), space, len(actions))
+    made = Engine(ThreatModel("action", ActionNoise(kind), budget or Valid()), Wrapped(box(2), space, len(actions)))
     made.begin_episode(seed)
     return made.apply(np.asarray(actions, space.dtype), True, mask=mask)
 

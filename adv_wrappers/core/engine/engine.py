@@ -10,7 +10,7 @@ attacked keep their bytes.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -41,22 +41,38 @@ _GATES = 1 << 40  # streams of ProbabilisticTiming, apart from those of layers
 _TIMING = 1 << 20  # draws of a timing, apart from those of its perturbation
 
 
+class Wrapped(NamedTuple):
+    """The environment around which a layer is, as far as its engine has to know it.
+
+    Attributes:
+        observation_space, action_space: of one row.
+        rows: number of rows of a vector environment; None for a single environment.
+        autoreset: what it does with a row whose episode is over: nothing, or a reset instead of the next step, or a
+            reset within the same step.
+        device: where its tensors live; None for an environment on the host.
+        simulators: makes the simulator of a step; None where there is no environment to simulate.
+        parameters: those of its dynamics, for a layer that changes them.
+    """
+
+    observation_space: Space
+    action_space: Space
+    rows: int | None = None
+    autoreset: Autoreset = "disabled"
+    device: torch.device | None = None
+    simulators: MakesSimulators | None = None
+    parameters: ParameterSpace | None = None
+
+
 class Engine:
     """One layer of a stack.
 
     Args:
         threat: what to do.
-        observation_space, action_space: of one row.
-        rows: number of rows of a vector environment; None for a single environment.
+        wrapped: the environment.
         victim: fills in what the threat leaves open. Choices are numbered as it numbers them, or the threat's own one
             does: from 0, whatever ``start`` is, where it is an agent of Stable-Baselines3.
         beneath: the engine of the next layer beneath, whose session is shared; None for the innermost layer.
         stream: number of layers beneath, which tells this layer's draws from theirs.
-        device: where the environment's tensors live; None for an environment on the host.
-        autoreset: what the environment does with a row whose episode is over: nothing, or a reset instead of the next
-            step, or a reset within the same step.
-        simulators: makes the simulator of a step; None where there is no environment to simulate.
-        parameters: those of the environment's dynamics, for a layer that changes them.
 
     Attributes:
         threat: as it is applied, every victim filled in.
@@ -70,27 +86,21 @@ class Engine:
     def __init__(
         self,
         threat: ThreatModel,
-        observation_space: Space,
-        action_space: Space,
-        rows: int | None = None,
+        wrapped: Wrapped,
         *,
         victim: VictimLike | None = None,
         beneath: Engine | None = None,
         stream: int = 0,
-        device: torch.device | None = None,
-        autoreset: Autoreset = "disabled",
-        simulators: MakesSimulators | None = None,
-        parameters: ParameterSpace | None = None,
     ) -> None:
-        self.observation_space, self.action_space = observation_space, action_space
-        self.batched = rows is not None
+        self.observation_space, self.action_space = wrapped.observation_space, wrapped.action_space
+        self.batched = wrapped.rows is not None
         self.stream = stream
-        self.autoreset = autoreset
-        self.parameters = parameters
+        self.autoreset = wrapped.autoreset
+        self.parameters = wrapped.parameters
         # the layers of a stack share a session, the innermost one makes it
-        session = Session(rows) if beneath is None else beneath.session
+        session = Session(wrapped.rows) if beneath is None else beneath.session
         self.session: Session = session
-        self.state = LayerState(Clock(rows, device, session.roots), session, simulators)
+        self.state = LayerState(Clock(wrapped.rows, wrapped.device, session.roots), session, wrapped.simulators)
         self.attacked: Flags = False
         self.true: Any = None
         self.sent: Any = None

@@ -59,7 +59,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.engine.context import EPISODE_STREAM, Context
-from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.engine import Engine, Wrapped
 from adv_wrappers.core.perturbation import DecliningPerturbation, VictimAttack
 from adv_wrappers.core.spaces import At, has_images, to_victim
 from adv_wrappers.core.threat import ThreatModel, needed_budget
@@ -214,7 +214,7 @@ class TargetedAttacks:
         # an engine for every size of batch, and others with more starts for actions that are hard to force
         further = replace(threat, how=TargetedLead(self.victim, min(_FURTHER_STEPS, steps), max(_FURTHER, restarts)))
         self._engines, self._further = (
-            {rows: Engine(one, seen, acted, rows) for rows in self.batches.sizes} for one in (threat, further)
+            {rows: Engine(one, Wrapped(seen, acted, rows)) for rows in self.batches.sizes} for one in (threat, further)
         )
         self._field = threat.check(seen, acted)
         self._bounded = self._field.keys is None  # as far as is known: bounds are on the whole of an observation

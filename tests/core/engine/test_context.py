@@ -10,7 +10,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.budgets.budget import L0, L2, Linf, Sparse, Valid
 from adv_wrappers.core.engine import context as context_module
 from adv_wrappers.core.engine.context import AttackedStep, Context
-from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.engine import Engine, Wrapped
 from adv_wrappers.core.threat import ThreatModel
 from tests.core.helpers import box, chooser, context, linear, mlp, randn
 
@@ -34,7 +34,7 @@ def test_several_draws_do_not_depend_on_how_many_are_made_together(monkeypatch):
 
 def test_the_key_is_made_when_asked_for():
     threat = ThreatModel("observation", lambda x, context: x, Linf(1))
-    engine = Engine(threat, box(3), spaces.Discrete(2), 2)
+    engine = Engine(threat, Wrapped(box(3), spaces.Discrete(2), 2))
     x = randn(2, 3).numpy()
     made = Context(AttackedStep(engine.applied, engine.state, x, x))
     made.project(made.x)

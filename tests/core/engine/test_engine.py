@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.core.budgets.budget import Linf, Valid
-from adv_wrappers.core.engine.engine import Engine
+from adv_wrappers.core.engine.engine import Engine, Wrapped
 from adv_wrappers.core.perturbation import NativePerturbation, Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import AtMost, Bernoulli, Every, Never, Strategic
@@ -24,7 +24,9 @@ ACTIONS = spaces.Discrete(2)
 
 
 def engine(how, budget=None, space=FLOATS, rows=4, stream=0, device=None, on="observation", when=None, seed=0):
-    made = Engine(ThreatModel(on, how, budget or Linf(0.5), when), space, ACTIONS, rows, stream=stream, device=device)
+    made = Engine(
+        ThreatModel(on, how, budget or Linf(0.5), when), Wrapped(space, ACTIONS, rows, device=device), stream=stream
+    )
     made.begin_episode(seed)
     return made
 

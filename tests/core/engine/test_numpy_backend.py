@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.core.engine.context import AttackedStep
-from adv_wrappers.core.engine.engine import Engine, numpy_backend
+from adv_wrappers.core.engine.engine import Engine, Wrapped, numpy_backend
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import AdvWrappersError
 from tests.every_case import every_case
@@ -73,7 +73,7 @@ def values(space: spaces.Space[Any], rows: int | None) -> list[Any]:
 
 def engine(space: spaces.Space[Any], on: Any, how: Any, within: Any, rows: int | None, when: Any = None) -> Engine:
     pair = (space, spaces.Discrete(2)) if on == "observation" else (box(-1, 1, (2,)), space)
-    return Engine(adv.ThreatModel(on, how, within, when), *pair, rows, stream=3)
+    return Engine(adv.ThreatModel(on, how, within, when), Wrapped(*pair, rows), stream=3)
 
 
 def played(made: Engine, given: list[Any], on: str) -> list[tuple[type, str, tuple[int, ...], bytes]]:
@@ -177,7 +177,7 @@ def test_the_key_of_a_dict():
         found = []
         for tensors in (False, True):
             threat = adv.ThreatModel("observation", adv.Noise(), adv.Linf(0.3), None, at)
-            made = Engine(threat, space, spaces.Discrete(2))
+            made = Engine(threat, Wrapped(space, spaces.Discrete(2)))
             assert made.in_numpy is not None
             made.in_numpy = None if tensors else made.in_numpy
             made.begin_episode(1)
@@ -281,10 +281,7 @@ def test_what_needs_tensors():
     assert engine(half, "observation", adv.Noise(), adv.Linf(0.5), None).in_numpy is None
     on_device = Engine(
         adv.ThreatModel("observation", adv.Noise(), adv.Linf(1)),
-        space,
-        spaces.Discrete(2),
-        2,
-        device=torch.device("cpu"),
+        Wrapped(space, spaces.Discrete(2), 2, device=torch.device("cpu")),
     )
     assert on_device.in_numpy is None
 
