@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from adv_wrappers.core.budgets.budget import Feasible
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.networks.strided_convolution import SpaceToDepth
 from adv_wrappers.victims.gradients import Gradient
@@ -55,7 +56,7 @@ class LaidOut(Context):
 
     def ascend(self, y: Tensor, gradient: Tensor, fraction: float | Tensor, spend: bool = False) -> Tensor:
         # nobody asks for the true values: a radius of zero stays where it is
-        return self.budget.ascend(y, gradient, self._length(fraction), y, *self.box, self.grid, spend)
+        return self.budget.ascend(y, gradient, self._length(fraction), Feasible(y, *self.box, self.grid), spend)
 
     def uniform(self) -> Tensor:
         return self._layout(super().uniform())

@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Protocol, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -127,6 +127,15 @@ def nearest_part(near: TensorBox, box: TensorBox, known: Tensor) -> TensorBox:
     return torch.where(free, low, lower), torch.where(free, high, upper)
 
 
+class Feasible(NamedTuple):
+    """The set of a budget at one step: true values ``[B, *S]``, the bounds of its box, and whether it is on a grid."""
+
+    x: Tensor
+    low: Tensor
+    high: Tensor
+    grid: bool
+
+
 class Draws(Protocol):
     """Random numbers of the shape and dtype of the batch; every call is a new draw."""
 
@@ -236,18 +245,10 @@ class Budget(Value):
         return y + length * direction if isinstance(length, Tensor) else torch.add(y, direction, alpha=length)
 
     def ascend(
-        self,
-        y: Tensor,
-        gradient: Tensor,
-        length: float | Tensor,
-        x: Tensor,
-        low: Tensor,
-        high: Tensor,
-        grid: bool,
-        spend: bool = False,
+        self, y: Tensor, gradient: Tensor, length: float | Tensor, inside: Feasible, spend: bool = False
     ) -> Tensor:
         """:meth:`move`, then :meth:`project`; ``spend`` allows to write over the gradient."""
-        return self.project(self.move(y, gradient, length, grid), x, low, high, grid)
+        return self.project(self.move(y, gradient, length, inside.grid), *inside)
 
     def draw_around(self, x: Tensor, draws: Draws, grid: bool = False) -> Tensor | None:
         """:meth:`draw` before it is met with the space; None for a budget whose draws need the box."""
@@ -494,23 +495,15 @@ class Linf(Budget):
         return gradient if self.scale is None else gradient * float(self.scale)
 
     def ascend(
-        self,
-        y: Tensor,
-        gradient: Tensor,
-        length: float | Tensor,
-        x: Tensor,
-        low: Tensor,
-        high: Tensor,
-        grid: bool,
-        spend: bool = False,
+        self, y: Tensor, gradient: Tensor, length: float | Tensor, inside: Feasible, spend: bool = False
     ) -> Tensor:
         if self.eps == 0:
-            return x  # to the bit, -0.0 included
+            return inside.x  # to the bit, -0.0 included
         # the steepest direction of a box: the sign of every feature, in its own unit
         move = gradient.sign_() if spend else gradient.sign()
         if self.scale is not None:
             move = self.in_units(move)
-        if grid and self.scale is not None:  # at least one level, also for features of a small scale
+        if inside.grid and self.scale is not None:  # at least one level, also for features of a small scale
             move = (length * move).abs().clamp_(min=1).mul_(move.sign())
             length = 1.0
         # in the memory of the direction: on large batches fresh memory costs more than the arithmetic
@@ -518,8 +511,8 @@ class Linf(Budget):
             move.mul_(length).add_(y)
         else:
             torch.add(y, move, alpha=length, out=move)
-        torch.clamp(move, low, high, out=move)
-        return move.round_() if grid else move
+        torch.clamp(move, inside.low, inside.high, out=move)
+        return move.round_() if inside.grid else move
 
     def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
         if self.eps == 0:
@@ -649,15 +642,7 @@ class FewFeatures(Nested):
         return self.within.spread(x, low, high)
 
     def ascend(
-        self,
-        y: Tensor,
-        gradient: Tensor,
-        length: float | Tensor,
-        x: Tensor,
-        low: Tensor,
-        high: Tensor,
-        grid: bool,
-        spend: bool = False,
+        self, y: Tensor, gradient: Tensor, length: float | Tensor, inside: Feasible, spend: bool = False
     ) -> Tensor:
         """A step in the ``k`` features that gain most at the end of their range; all others return to the true value.
 
@@ -665,6 +650,7 @@ class FewFeatures(Nested):
         takes the place of another begins at the share of its range that the row has reached: from the true value it
         would lose its place again before it gets anywhere.
         """
+        x, low, high, _ = inside
         sign, room = gradient.sign(), torch.where(gradient > 0, high - x, x - low)
         room = room.clamp(max=torch.finfo(room.dtype).max)  # 0 times infinity would be NaN
         # how much every feature gains on the way to the end of its range; scaled, so that tiny gradients do not vanish
@@ -678,7 +664,7 @@ class FewFeatures(Nested):
         reached = torch.where(changed & (side > 0), (y - x).abs() / side, 0.0)
         share = broad(flat_rows(reached).amax(1, keepdim=True), y).clamp(max=1.0)
         start = torch.where(changed, y, x + share * room * sign)
-        return torch.where(chosen, self.within.ascend(start, gradient, length, x, low, high, grid, spend), x)
+        return torch.where(chosen, self.within.ascend(start, gradient, length, inside, spend), x)
 
     def chosen(self, low: Tensor, high: Tensor, draws: Draws) -> Tensor:
         """``k`` elements drawn evenly among those that can change, bool ``[B, *S]``."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from adv_wrappers.accel.cuda_graphs import GraphCache
 from adv_wrappers.accel.transfer import Transfer
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets.budget import Budget, FewFeatures, LastStep, TensorBox
+from adv_wrappers.core.budgets.budget import Budget, Feasible, FewFeatures, LastStep, TensorBox
 from adv_wrappers.core.engine.clock import Clock
 from adv_wrappers.core.engine.session import Session
 from adv_wrappers.core.engine.simulator_protocol import MakesSimulators, SimulatorLike, check_simulators
@@ -458,7 +458,8 @@ class Context:
         ``fraction`` is a number, or one a row, ``[B, 1, ...]``. On an integer grid a step is at least one level: a
         tenth of eps would be rounded away. ``spend`` allows to write the result over the gradient.
         """
-        return self.budget.ascend(y, gradient, self._length(fraction), self.x, *self.box, self.grid, spend)
+        inside = Feasible(self.x, *self.box, self.grid)
+        return self.budget.ascend(y, gradient, self._length(fraction), inside, spend)
 
     def _length(self, fraction: float | Tensor) -> float | Tensor:
         step = fraction * self.unit

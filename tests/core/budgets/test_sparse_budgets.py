@@ -12,7 +12,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.attacks.gradient_attack import pgd
 from adv_wrappers.core.arrays import largest
-from adv_wrappers.core.budgets.budget import L0, L2, Linf, Sparse, Valid
+from adv_wrappers.core.budgets.budget import L0, L2, Feasible, Linf, Sparse, Valid
 from adv_wrappers.core.budgets.frame_stack import Newest
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError
@@ -160,7 +160,8 @@ def test_where_nothing_is_to_be_gained_nothing_is_undone():
     lost = made.ascend(x, torch.tensor([[1.0, torch.nan, 2.0], [3.0, 0.0, 0.0]]), 1.0)
     assert lost[0].isnan().any() or lost[0, 1] == 0  # a sign of NaN is NaN: it is never traded for a number
     free = context(x, L0(1))
-    assert torch.equal(free.budget.ascend(y, torch.zeros(2, 3), 0.1, x, *free.box, False), y)  # a space without bounds
+    endless = Feasible(x, *free.box, False)  # a space without bounds
+    assert torch.equal(free.budget.ascend(y, torch.zeros(2, 3), 0.1, endless), y)
 
 
 @pytest.mark.parametrize("k", [1, 2])
