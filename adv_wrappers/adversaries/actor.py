@@ -16,6 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from adv_wrappers.core.arrays import broad
 from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import (
@@ -147,7 +148,7 @@ def fit_unit_box(action: Tensor, direction: bool) -> Tensor:
     if not direction or not action.numel():
         return action.clamp(-1.0, 1.0)
     largest = action.flatten(1).abs().amax(-1).clamp(min=1.0)
-    return action / largest.view(-1, *[1] * (action.dim() - 1))
+    return action / broad(largest, action)
 
 
 def check_actions(action: Tensor, space: ActorSpace, rows: int, direction: bool = False) -> Tensor:

@@ -26,6 +26,7 @@ from torch import Tensor
 from adv_wrappers.attacks.gradient_attack import GradientAttack, Keep, StepLength, Steps
 from adv_wrappers.attacks.objectives import CrossEntropy, LogitRatio, Margin, Weights, divergence_of
 from adv_wrappers.attacks.restarts import TrackedGradient
+from adv_wrappers.core.arrays import broad
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.errors import ValueRangeError, VictimError
@@ -122,9 +123,6 @@ def apgd(
     y = context.x if start is None else start
     _ = context.box
 
-    def wide(rows: Tensor) -> Tensor:
-        return rows.view(-1, *[1] * (y.dim() - 1))
-
     g = gradient(y)
     y = y + 0 * g  # NaN where the gradient is NaN, which the engine then says
     now = best = last_best = gradient.value
@@ -138,7 +136,7 @@ def apgd(
     marks = checkpoints(steps)
     for i in range(1, steps + 1):
         # momentum: with z the point of a plain step, x <- P(x + 0.75 (z - x) + 0.25 (x - the x before))
-        ahead = context.ascend(y, g, wide(length))
+        ahead = context.ascend(y, g, broad(length, y))
         new = ahead if i == 1 else context.project(y + 0.75 * (ahead - y) + 0.25 * (y - before))
         before, y = y, new
         g, value = gradient(y), gradient.value
@@ -146,13 +144,15 @@ def apgd(
         rises += value > now
         now, up = value, value > best
         best = torch.where(up, value, best)
-        best_y, best_g = torch.where(wide(up), y, best_y), torch.where(wide(up), g, best_g)
+        rows = broad(up, y)
+        best_y, best_g = torch.where(rows, y, best_y), torch.where(rows, g, best_g)
         if i in marks:
             # condition 1: too few steps raised the objective; condition 2: since the last checkpoint neither the step
             # nor the best value changed. Either halves the row's step, and the row goes on from its best point
             halve = (rises < 0.75 * (i - since)) | (kept & (best <= last_best))
             length, kept = torch.where(halve, length / 2, length), ~halve
-            y, g = torch.where(wide(halve), best_y, y), torch.where(wide(halve), best_g, g)
+            rows = broad(halve, y)
+            y, g = torch.where(rows, best_y, y), torch.where(rows, best_g, g)
             now, last_best = torch.where(halve, best, now), best
             rises, since = torch.zeros_like(rises), i
     return best_y

@@ -19,7 +19,7 @@ from torch import Tensor
 from adv_wrappers.attacks.adam import Adam
 from adv_wrappers.attacks.gradient_attack import StepLength, Steps
 from adv_wrappers.attacks.objectives import Margin, need_discrete
-from adv_wrappers.core.arrays import flat_rows
+from adv_wrappers.core.arrays import broad, flat_rows
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.engine.victim_view import VictimView
@@ -97,7 +97,6 @@ class CarliniWagner(VictimAttack):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
         lead = self.objective(x, bound)
-        shape = (-1, *[1] * (x.dim() - 1))
         # the change of variables: middle + half tanh(w) lies in the box for every w; w of the true point to begin with
         middle, half = (context.high + context.low) / 2, ((context.high - context.low) / 2).clamp(min=1e-12)
         start = ((x - middle) / half).clamp(-0.999999, 0.999999).atanh()
@@ -117,7 +116,7 @@ class CarliniWagner(VictimAttack):
                 # minus the lead
                 tanh = w.tanh()
                 y = middle + half * tanh
-                g = (2 * (y - x) - c.view(shape) * slope(y)) * half * (1 - tanh.square())
+                g = (2 * (y - x) - broad(c, x) * slope(y)) * half * (1 - tanh.square())
                 w = w - adam.step(g)
                 y = context.project(middle + half * w.tanh())
                 # a row keeps its nearest point that succeeded, and until one has, that of the best lead
@@ -126,7 +125,7 @@ class CarliniWagner(VictimAttack):
                 success = (score > 0) & (score >= self.confidence)
                 won |= success
                 better = torch.where(success, cost < best_cost, best_cost.isinf() & (score > best_lead))
-                best = torch.where(better.view(shape), y, best)
+                best = torch.where(broad(better, x), y, best)
                 best_lead = torch.where(better, score, best_lead)
                 best_cost = torch.where(better & success, cost, best_cost)
             # the search for c: by bisection, and tenfold upwards as long as nothing succeeded

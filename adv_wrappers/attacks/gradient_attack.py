@@ -18,7 +18,7 @@ from torch import Tensor
 from adv_wrappers.attacks.layout import LaidOut, rearranged
 from adv_wrappers.attacks.objectives import FirstObjective
 from adv_wrappers.attacks.restarts import search
-from adv_wrappers.core.arrays import flat_rows
+from adv_wrappers.core.arrays import broad, flat_rows
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.core.perturbation import VictimAttack
@@ -217,7 +217,7 @@ def momentum(
         y = _mark_nonfinite(context, y, g, i, steps)
         # g <- decay g + gradient / |gradient|_1
         length = torch.linalg.vector_norm(flat_rows(g), 1, dim=1).clamp(min=torch.finfo(g.dtype).tiny)
-        total.mul_(decay).addcdiv_(g, length.view(-1, *[1] * (g.dim() - 1)))
+        total.mul_(decay).addcdiv_(g, broad(length, g))
         del g
         y = context.ascend(y, total, move)
     return y

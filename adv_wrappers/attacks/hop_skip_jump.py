@@ -27,7 +27,7 @@ from torch import Tensor
 
 from adv_wrappers.attacks.objectives import need_discrete
 from adv_wrappers.attacks.square import MOST_QUERIES
-from adv_wrappers.core.arrays import flat_rows
+from adv_wrappers.core.arrays import broad, flat_rows
 from adv_wrappers.core.budgets.budget import L2, Linf
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
@@ -158,7 +158,7 @@ class BoundarySearch:
         size = self.x.shape[1:].numel()
         # how long a probe is: in every direction alike within an L2 ball, elsewhere by the sides of the box
         unit = self.context.budget.eps / math.sqrt(size) if self.round else (self.high - self.low) / 2  # type: ignore[attr-defined]
-        reach = self.wide(_PROBE * self.distance.clamp(max=2.0**_FARTHER)) * unit
+        reach = broad(_PROBE * self.distance.clamp(max=2.0**_FARTHER), self.x) * unit
         if self.context.grid:  # a probe shorter than a level would be none
             reach = torch.where(reach > 0, reach.clamp(min=1.0), reach)
         # equation 9: the sum of the probes, each with the sign of its vote: +1 where it changes the action, else -1
@@ -170,9 +170,9 @@ class BoundarySearch:
             vote, move = 2.0 * self.flips(y).to(self.x.dtype) - 1, y - self.point
             votes = votes + vote
             moves = moves + move
-            voted = voted + self.wide(vote) * move
+            voted = voted + broad(vote, self.x) * move
         # equation 16: less the mean vote, for a smaller variance; where all voted alike that would leave nothing
-        mean = self.wide(votes / probes)
+        mean = broad(votes / probes, self.x)
         return torch.where(mean.abs() == 1, voted, voted - mean * moves)
 
     def step(self, direction: Tensor, number: int) -> None:
@@ -187,7 +187,7 @@ class BoundarySearch:
         start, near = self.point, self.distance <= 1
         waiting = self.started
         for _ in range(_HALVINGS):
-            y = start + self.wide(length) * unit
+            y = start + broad(length, self.x) * unit
             y = self.choose(near, self.context.project(y), self.place(y))
             flips = self.flips(y) & waiting
             waiting, length = waiting & ~flips, length / 2
@@ -229,8 +229,8 @@ class BoundarySearch:
     def toward(self, y: Tensor, away: Tensor, share: Tensor) -> Tensor:
         """``y``, whose distance is ``away``, at ``share`` of that distance."""
         if self.round:
-            return self.x + self.wide(share) * (y - self.x)
-        reach = self.wide(torch.where(self.started, share * away, 1.0))
+            return self.x + broad(share, self.x) * (y - self.x)
+        reach = broad(torch.where(self.started, share * away, 1.0), self.x)
         return torch.clamp(y, self.x - reach * (self.x - self.low), self.x + reach * (self.high - self.x))
 
     def place(self, y: Tensor) -> Tensor:
@@ -247,8 +247,4 @@ class BoundarySearch:
 
     def choose(self, rows: Tensor, a: Tensor, b: Tensor) -> Tensor:
         """Some rows of ``a``, the others of ``b``."""
-        return torch.where(self.wide(rows), a, b)
-
-    def wide(self, column: Tensor) -> Tensor:
-        """``[B]`` to be broadcast over ``[B, *S]``."""
-        return column.view(-1, *[1] * (self.x.dim() - 1))
+        return torch.where(broad(rows, self.x), a, b)

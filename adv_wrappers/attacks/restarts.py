@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.layout import LaidOut, rearranged
+from adv_wrappers.core.arrays import broad
 from adv_wrappers.core.budgets.budget import FewFeatures
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.engine.victim_view import VictimView
@@ -138,7 +139,7 @@ class BestPoints:
             success = torch.where(better, success, old_success)
         if end:
             better = better | value.isnan()
-        self.point = torch.where(better.view(-1, *[1] * (y.dim() - 1)), y, self.point)
+        self.point = torch.where(broad(better, y), y, self.point)
         self.rank = success, torch.where(better, value, old)
         return value
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.objectives import Divergence, Margin
+from adv_wrappers.core.arrays import broad
 from adv_wrappers.core.budgets.budget import L2, FewFeatures
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.engine.victim_view import VictimView
@@ -79,7 +80,7 @@ class Square(VictimAttack):
             y = features.propose(best, i, self.queries, share)
             found = score(bound.params(y))
             better = found > reached
-            best = torch.where(better.view(-1, *[1] * (x.dim() - 1)), y, best)
+            best = torch.where(broad(better, x), y, best)
             reached = torch.where(better, found, reached)
         return best
 

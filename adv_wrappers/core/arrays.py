@@ -116,7 +116,7 @@ def flat_rows(x: Tensor) -> Tensor:
 
 
 def broad(column: Tensor, x: Tensor) -> Tensor:
-    """``[B, 1]`` to be broadcast over ``x`` ``[B, *S]``."""
+    """``[B]`` or ``[B, 1]`` to be broadcast over ``x`` ``[B, *S]``."""
     return column.view(-1, *[1] * (x.dim() - 1))
 
 

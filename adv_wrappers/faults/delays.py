@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core import rng
+from adv_wrappers.core.arrays import broad
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, NativePerturbation
 from adv_wrappers.utils.validation import Limits, PositiveShare
@@ -26,8 +27,7 @@ def no_last_value(x: Tensor) -> dict[str, Tensor]:
 def last_value(memory: dict[str, Tensor], otherwise: Tensor) -> Tensor:
     """The last value of every row, ``[B, *S]``; in rows that have none, ``otherwise``, ``[B, *S]`` or ``[*S]``."""
     last = memory["last"].to(otherwise)
-    begun = memory["begun"].to(last.device).view(-1, *[1] * (last.dim() - 1))
-    return torch.where(begun, last, otherwise)
+    return torch.where(broad(memory["begun"].to(last.device), last), last, otherwise)
 
 
 def remember_value(memory: dict[str, Tensor], value: Tensor) -> None:
@@ -55,7 +55,7 @@ def under_way(memory: dict[str, Tensor], x: Tensor, before: Tensor) -> Tensor:
     In a row that has not begun all that came earlier is ``before``, ``[B, *S]`` or ``[*S]``.
     """
     newest, past = x.unsqueeze(1), memory["past"].to(x)[:, 1:]
-    begun = memory["begun"].to(x.device).view(-1, *(1 for _ in newest.shape[1:]))
+    begun = broad(memory["begun"].to(x.device), newest)
     past = torch.where(begun, past, before.expand_as(x).unsqueeze(1))
     found = torch.cat([past, newest], 1)
     memory["past"], memory["begun"] = found.to(memory["past"]), torch.ones_like(memory["begun"])
@@ -112,7 +112,7 @@ class Loss(Channel):
         assert context.memory is not None
         lost = rng.uniform(context.key, (1,), torch.float32).to(x.device) < self.rate
         last = last_value(context.memory, self.before(x, context))
-        arrived = torch.where(lost.view(-1, *(1 for _ in context.shape)), last, x)
+        arrived = torch.where(broad(lost, x), last, x)
         remember_value(context.memory, arrived)
         return arrived
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.arrays import flat_rows
+from adv_wrappers.core.arrays import broad, flat_rows
 from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.image_layouts import layout_of
@@ -99,7 +99,7 @@ class SensorDrift(BoundedPerturbation):
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         done = torch.as_tensor(context.t, device=x.device).expand(len(x)).to(context.dtype) / self.steps
-        done = done.clamp(max=1.0).view(-1, *(1 for _ in context.shape))
+        done = broad(done.clamp(max=1.0), x)
         return torch.where(done > 0, _offset(x, context, done), x)
 
 

@@ -103,7 +103,7 @@ class LastStep:
         if self.leaves is None:
             self.leaves = *(torch.zeros_like(leaf) for leaf in new), torch.zeros_like(mask)
         *old, known = self.leaves
-        self.leaves = *(torch.where(as_column(mask, b), b, a) for a, b in zip(old, new, strict=True)), known | mask
+        self.leaves = *(torch.where(broad(mask, b), b, a) for a, b in zip(old, new, strict=True)), known | mask
 
     def forget(self, rows: Flags | None = None) -> None:
         """A new episode begins in the rows of a mask; None for all."""
@@ -114,16 +114,11 @@ class LastStep:
             self.leaves = *old, known & ~torch.as_tensor(rows, device=known.device)
 
 
-def as_column(mask: Tensor, like: Tensor) -> Tensor:
-    """A mask ``[B]`` as ``[B, 1, ...]``, of as many dimensions as a batch has."""
-    return mask.view(-1, *(1 for _ in like.shape[1:]))
-
-
 def nearest_part(near: TensorBox, box: TensorBox, known: Tensor) -> TensorBox:
     """``box`` met with ``near`` in the rows that are known; where the two do not meet, what of ``box`` is nearest."""
     low, high = box
     lower, upper = (torch.clamp(end, low, high) for end in near)
-    free = ~as_column(known, low)
+    free = ~broad(known, low)
     return torch.where(free, low, lower), torch.where(free, high, upper)
 
 

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.budgets.budget import Budget, LastStep, OfFrames, as_column
+from adv_wrappers.core.arrays import broad
+from adv_wrappers.core.budgets.budget import Budget, LastStep, OfFrames
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.validation import Integer
@@ -108,7 +109,7 @@ class FrameHistory(LastStep):
         old = (true[:, 1:] == now[:, :-1]).flatten(2).all(-1) & known[:, None]
         seen, free = now.clone(), torch.ones_like(now, dtype=torch.bool)
         for i, rows in enumerate(old.unbind(1)):
-            column = as_column(rows, now[:, i])
+            column = broad(rows, now[:, i])
             torch.where(column, shown[:, i + 1], now[:, i], out=seen[:, i])
             free[:, i] = ~column
         return self._stacked(seen), self._stacked(free)

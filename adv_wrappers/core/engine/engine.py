@@ -18,7 +18,7 @@ from torch import Tensor
 
 from adv_wrappers.accel import cuda_graphs, transfer
 from adv_wrappers.core import rng
-from adv_wrappers.core.arrays import tensor_of
+from adv_wrappers.core.arrays import broad, tensor_of
 from adv_wrappers.core.budgets.budget import Valid
 from adv_wrappers.core.budgets.frame_stack import FrameHistory, Newest, frames_of
 from adv_wrappers.core.engine import numpy_backend, torch_backend
@@ -598,5 +598,5 @@ class Engine:
             whole[rows] = out
             out = whole
         elif not on_host and isinstance(attacked, Tensor):
-            out = torch.where(attacked.view(-1, *[1] * (out.dim() - 1)), out, part)
+            out = torch.where(broad(attacked, out), out, part)
         return applied.field.give(value, out, self.batched)
