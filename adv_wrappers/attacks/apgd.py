@@ -24,7 +24,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, Keep, StepLength, Steps
-from adv_wrappers.attacks.objectives import CrossEntropy, LogitRatio, Margin, Weights, divergence_of
+from adv_wrappers.attacks.objectives import LogitRatio, Weights, score_of
 from adv_wrappers.attacks.restarts import TrackedGradient
 from adv_wrappers.core.arrays import broad
 from adv_wrappers.core.engine.context import Context
@@ -72,23 +72,12 @@ class APGD(GradientAttack):
         if self.loss == "dlr":
             LogitRatio(torch.zeros(0), int(space.n))  # raises for too few actions
 
-    def _loss(self) -> str:
-        if self.loss is not None:
-            return self.loss
-        return "margin" if isinstance(self.victim.action_space, spaces.Discrete) else "divergence"
-
     def objective(self, x: Tensor, bound: VictimView) -> Loss:
-        params, loss = bound.params(x), self._loss()
-        if loss == "divergence":
-            return divergence_of(self.victim, params, self.weights)
-        best = params.argmax(-1)
-        if loss == "dlr":
-            return LogitRatio(best, params.shape[-1])
-        return Margin(best) if loss == "margin" else CrossEntropy(best)
+        return score_of(self.loss, self.victim, bound.params(x), self.weights)
 
     def run_once(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
         assert isinstance(gradient, TrackedGradient)
-        if start is None and self._loss() == "divergence":
+        if start is None and (self.loss == "divergence" or not self.victim.discrete):
             start = context.ascend(context.x, context.signs(), 0.1)
         return apgd(context, gradient, self.steps, self.lengths[0], start)
 

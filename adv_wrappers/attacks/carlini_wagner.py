@@ -18,7 +18,7 @@ from torch import Tensor
 
 from adv_wrappers.attacks.adam import Adam
 from adv_wrappers.attacks.gradient_attack import StepLength, Steps
-from adv_wrappers.attacks.objectives import Margin, need_discrete
+from adv_wrappers.attacks.objectives import Margin
 from adv_wrappers.core.arrays import broad, flat_rows
 from adv_wrappers.core.budgets.budget import Budget, Valid
 from adv_wrappers.core.engine.context import Context
@@ -63,6 +63,7 @@ class CarliniWagner(VictimAttack):
     """
 
     name: ClassVar[str] = "carlini-wagner"
+    instead: ClassVar[str] = "use max-diff"
     capturable: ClassVar[bool] = True
     within: ClassVar[Budget | None] = Valid()
     target: int | str | None = None
@@ -74,7 +75,6 @@ class CarliniWagner(VictimAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need_discrete(self.name, self.victim, "use max-diff")
         need_gradient(self.name, self.victim)
         if self.target not in (None, "worst") and not (is_integer(self.target) and self.target >= 0):
             raise ValueRangeError(f"target must be None, 'worst' or the number of an action, got {self.target!r}")

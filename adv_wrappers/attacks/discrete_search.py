@@ -20,16 +20,14 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.objectives import CrossEntropy, Margin, MarginOfQ, divergence_of, need_discrete
+from adv_wrappers.attacks.objectives import score_of
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets.budget import L0, Budget, Valid
 from adv_wrappers.core.engine.context import Context
-from adv_wrappers.core.engine.victim_view import VictimView
-from adv_wrappers.core.perturbation import VictimAttack
+from adv_wrappers.core.perturbation import VictimAttack, need_discrete
 from adv_wrappers.core.spaces import CHOICES, Field
 from adv_wrappers.errors import BudgetError, SpaceError, VictimError
 from adv_wrappers.utils.validation import Limits
-from adv_wrappers.victims.gradients import Loss
 
 SearchLoss = Literal["margin", "cross-entropy", "divergence", "q"]
 _MOST_QUERIES = 10**6
@@ -83,20 +81,6 @@ class DiscreteSearch(VictimAttack):
         if not isinstance(within, (L0, Valid)):
             raise BudgetError(f"{self.name} changes entries: use L0(k) or Valid(), not {within!r}")
         super().check(field, within)
-
-    def score(self, x: Tensor, bound: VictimView) -> Loss:
-        """What is maximised, a loss on parameters ``[B, K] -> [B]``; ``bound`` is the victim at this step."""
-        return self.score_of(bound.params(x))
-
-    def score_of(self, params: Tensor) -> Loss:
-        """The same of the parameters at the true observation."""
-        loss = self.loss or ("margin" if self.victim.discrete else "divergence")
-        if loss == "divergence":
-            return divergence_of(self.victim, params)
-        if loss == "q":
-            return MarginOfQ(params)
-        best = params.argmax(-1)
-        return Margin(best) if loss == "margin" else CrossEntropy(best)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         search = _Search(self, x, context)
@@ -175,9 +159,10 @@ class _Search:
 
     def _rank(self, params: Tensor, copies: int) -> Rank:
         """How good parameters are, those of a row side by side: what is played first, and then the loss."""
-        objective = self.attack.score_of(self.params.repeat_interleave(copies, 0))
+        attack = self.attack
+        objective = score_of(attack.loss, attack.victim, self.params.repeat_interleave(copies, 0))
         loss, success = objective(params), getattr(objective, "success", None)
-        if success is None or self.attack.victim.select != "mode":
+        if success is None or attack.victim.select != "mode":
             return torch.zeros_like(loss), loss
         return success(params), loss
 

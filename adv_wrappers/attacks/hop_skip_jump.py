@@ -25,7 +25,6 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.objectives import need_discrete
 from adv_wrappers.attacks.square import MOST_QUERIES
 from adv_wrappers.core.arrays import broad, flat_rows
 from adv_wrappers.core.budgets.budget import L2, Linf
@@ -56,12 +55,9 @@ class HopSkipJump(VictimAttack):
     """
 
     name: ClassVar[str] = "hop-skip-jump"
+    instead: ClassVar[str] = "use square"
     capturable: ClassVar[bool] = True
     queries: Annotated[int, Limits(3 + _BISECTIONS + _LEAST_PROBES + _HALVINGS, MOST_QUERIES)] = 500
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        need_discrete(self.name, self.victim, "use square")
 
     @property
     def network_passes(self) -> int:

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
-from adv_wrappers.attacks.objectives import Classifier, classifier, need_discrete
+from adv_wrappers.attacks.objectives import Classifier, classifier
 from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.gradients import Loss
@@ -34,6 +34,7 @@ class MaxWorst(GradientAttack):
     """
 
     name: ClassVar[str] = "max-worst"
+    instead: ClassVar[str] = "use min-q or max-diff"
     capturable: ClassVar[bool] = True
     by: Literal["q", "policy"] | None = None
     steps: Steps = 10
@@ -42,7 +43,6 @@ class MaxWorst(GradientAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need_discrete(self.name, self.victim, "use min-q or max-diff")
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError("max-worst by='q' needs Q-values, and this victim has none: use by='policy'")
 

@@ -18,7 +18,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
-from adv_wrappers.attacks.objectives import Classifier, CrossEntropy, Margin, leave_best, need_discrete
+from adv_wrappers.attacks.objectives import Classifier, CrossEntropy, Margin, leave_best
 from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.core.perturbation import Variants
 from adv_wrappers.victims.gradients import Loss
@@ -40,6 +40,7 @@ class MinBest(GradientAttack):
     """
 
     name: ClassVar[str] = "min-best"
+    instead: ClassVar[str] = "use max-diff"
     variants: ClassVar[Variants] = {
         "fgsm": ({"steps": 1, "step": 1.0}, "One step of the full radius."),
         "pgd": (
@@ -52,10 +53,6 @@ class MinBest(GradientAttack):
     step: StepLength = 1.0
     random_start: bool = False
     loss: Classifier | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        need_discrete(self.name, self.victim, "use max-diff")
 
     def objective_of(self, params: Tensor) -> Loss:
         return leave_best("margin" if self._flips else self.loss, self.victim, params)

@@ -12,7 +12,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps, momentum
-from adv_wrappers.attacks.objectives import Classifier, leave_best, need_discrete
+from adv_wrappers.attacks.objectives import Classifier, leave_best
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.utils.validation import Share
 from adv_wrappers.victims.gradients import Gradient, Loss
@@ -35,16 +35,13 @@ class Momentum(GradientAttack):
     """
 
     name: ClassVar[str] = "momentum"
+    instead: ClassVar[str] = "use max-diff"
     capturable: ClassVar[bool] = True
     steps: Steps = 10
     step: StepLength | None = None
     decay: Share = 0.5
     nesterov: bool = False
     loss: Classifier | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        need_discrete(self.name, self.victim, "use max-diff")
 
     def run_once(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
         step, schedule = self.lengths

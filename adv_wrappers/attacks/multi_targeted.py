@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, Keep, LengthSchedule, StepLength, Steps
-from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
+from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ
 from adv_wrappers.core.engine.victim_view import VictimView
 from adv_wrappers.core.perturbation import Variants
 from adv_wrappers.errors import VictimError
@@ -46,6 +46,7 @@ class MultiTargeted(GradientAttack):
     """
 
     name: ClassVar[str] = "multi-targeted"
+    instead: ClassVar[str] = "use max-diff"
     variants: ClassVar[Variants] = {"min-played-q": ({"by": "q"}, "Best is what plays the action of the lowest Q.")}
     capturable: ClassVar[bool] = True
     by: Literal["margin", "q"] = "margin"
@@ -58,7 +59,6 @@ class MultiTargeted(GradientAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need_discrete(self.name, self.victim, "use max-diff")
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError(f"{self.name} by='q' needs Q-values, and this victim has none: use by='margin'")
 

@@ -17,7 +17,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.validation import Limits
 from adv_wrappers.victims.distributions import softmax
 from adv_wrappers.victims.gradients import Loss, output_gradient
@@ -343,8 +343,23 @@ def divergence_of(
     return Divergence(victim, params, temperature=temperature_of(temperature, victim, params) if discrete else None)
 
 
-def need_discrete(attack: str, victim: Victim | None, instead: str) -> None:
-    """Raise :class:`VictimError` unless the victim (if there is one yet) chooses one of ``n`` actions."""
-    if victim is not None and not isinstance(victim.action_space, spaces.Discrete):
-        space = victim.action_space
-        raise VictimError(f"{attack} is defined for one discrete action, this victim acts in {space}: {instead}")
+def score_of(
+    loss: str | None, victim: Victim, params: Tensor, weights: Weights | None = None
+) -> Divergence | SquaredDistance | Margin | CrossEntropy | LogitRatio:
+    """What an attack by a victim's scores makes large, by its name: ``margin``, ``cross-entropy``, ``dlr``, ...
+
+    Args:
+        loss: None takes the margin for one discrete action, and else the divergence.
+        victim: the victim.
+        params: its parameters at the true observation, ``[B, K]``; for ``q`` Q-values.
+        weights: of ``divergence``, as for :class:`adv_wrappers.attacks.max_diff.MaxDiff`.
+    """
+    loss = loss or ("margin" if victim.discrete else "divergence")
+    if loss == "divergence":
+        return divergence_of(victim, params, weights)
+    if loss == "q":
+        return MarginOfQ(params)
+    best = params.argmax(-1)
+    if loss == "dlr":
+        return LogitRatio(best, params.shape[-1])
+    return Margin(best) if loss == "margin" else CrossEntropy(best)

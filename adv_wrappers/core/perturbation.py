@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
+from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core.budgets.budget import Budget, Valid
@@ -190,15 +191,21 @@ class VictimAttack(BoundedPerturbation):
     Args:
         victim: the victim; None until it is filled in (:meth:`adv_wrappers.ThreatModel.against`).
 
+    Attributes:
+        instead: of an attack that is defined for one discrete action, what is there for others.
+
     Raises:
-        VictimError: for anything else.
+        VictimError: for anything else, and for a victim that acts otherwise.
     """
 
+    instead: ClassVar[str | None] = None
     victim: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         expect_victim(getattr(self, "name", "this attack"), self.victim)
+        if self.instead is not None:
+            need_discrete(self.name, self.victim, self.instead)
 
     @property
     def needs_victim(self) -> bool:
@@ -244,6 +251,13 @@ def expect_victim(label: str, victim: object) -> None:
         raise VictimError(
             f"{label} expects a victim, made by load_victim, from_module or from_sb3, got {type(victim).__name__}"
         )
+
+
+def need_discrete(attack: str, victim: Any, instead: str) -> None:
+    """Raise :class:`VictimError` unless the victim (if there is one yet) chooses one of ``n`` actions."""
+    if victim is not None and not isinstance(victim.action_space, spaces.Discrete):
+        space = victim.action_space
+        raise VictimError(f"{attack} is defined for one discrete action, this victim acts in {space}: {instead}")
 
 
 def discrete_observation(name: str, field: Field) -> SpaceError:

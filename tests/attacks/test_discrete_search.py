@@ -13,7 +13,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.attacks.discrete_search import DiscreteSearch, all_changes, more_than
-from adv_wrappers.attacks.objectives import CrossEntropy, Divergence, Margin, MarginOfQ
+from adv_wrappers.attacks.objectives import CrossEntropy, Divergence, Margin, MarginOfQ, score_of
 from adv_wrappers.core.budgets.budget import L0, Valid
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
 from tests.core.helpers import box, chooser, context, mlp, randn
@@ -53,7 +53,7 @@ def around(x, budget, counts=COUNTS):
 def rank(attack, x, y):
     """(success, loss) of observations by the attack's own score."""
     bound = around(x, Valid()).bind(attack.victim)
-    loss = attack.score(x, bound)
+    loss = score_of(attack.loss, attack.victim, bound.params(x))
     params = bound.params(y)
     played = loss.success(params) if hasattr(loss, "success") else torch.zeros(len(x))
     return list(zip(played.tolist(), loss(params).tolist(), strict=True))
@@ -77,12 +77,11 @@ def test_it_is_the_best_of_all_observations_within_the_budget(kind, loss, budget
 
 def test_losses_are_those_of_the_gradient_attacks():
     kinds = {"margin": Margin, "cross-entropy": CrossEntropy, "divergence": Divergence, "q": MarginOfQ}
+    q, logits, mean = (victim(kind) for kind in ("q", "logits", "mean"))
     for loss, kind in kinds.items():
-        attack = DiscreteSearch(victim("q"), loss)
-        assert type(attack.score(X, around(X, L0(1)).bind(attack.victim))) is kind
-    assert type(DiscreteSearch(victim()).score(X, around(X, L0(1)).bind(victim()))) is Margin
-    mean = victim("mean")
-    assert type(DiscreteSearch(mean).score(X, around(X, L0(1)).bind(mean))) is Divergence
+        assert type(score_of(loss, q, q.params(X))) is kind
+    assert type(score_of(None, logits, logits.params(X))) is Margin
+    assert type(score_of(None, mean, mean.params(X))) is Divergence
 
 
 def test_what_cannot_be_tried_at_once_is_searched_greedily():
@@ -113,7 +112,7 @@ def test_what_is_too_much_even_for_greedy_steps_is_drawn():
         attack = DiscreteSearch(own, queries=queries)
         y = attack(x, around(x, L0(4), counts))
         assert ((y != x).sum(1) <= 4).all() and (y >= 0).all() and (y < 5).all()
-        reached.append(attack.score(x, around(x, L0(4), counts).bind(own))(own.params(y)).mean())
+        reached.append(score_of(None, own, own.params(x))(own.params(y)).mean())
     assert reached == sorted(reached) and reached[0] < reached[-1]
 
 

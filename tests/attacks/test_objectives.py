@@ -18,8 +18,8 @@ from adv_wrappers.attacks.objectives import (
     SquaredDistance,
     classifier,
     leave_best,
-    need_discrete,
 )
+from adv_wrappers.core.perturbation import need_discrete
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, linear, randn
