@@ -229,3 +229,35 @@ def normal(keys: Any, shape: tuple[int, ...], dtype: Any, start: int = 0) -> Any
     half = 2.0**-53 if made.dtype == torch.float64 else 2.0**-24
     made.mul_(2).add_(half - 1).erfinv_().mul_(2.0**0.5)
     return drawn
+
+
+class Draws:
+    """Random numbers of the keys of some rows; every call is a new draw.
+
+    Args:
+        key: one a row, as for :func:`uniform`.
+        shape, dtype: of the numbers of a row.
+    """
+
+    _draws = 0
+
+    def __init__(self, key: Any, shape: tuple[int, ...], dtype: Any) -> None:
+        self.key = key
+        self.shape = shape
+        self.dtype = dtype
+
+    def _next_key(self) -> Any:
+        self._draws += 1
+        return fold(self.key, self._draws)
+
+    def uniform(self) -> Tensor:
+        """Numbers in [0, 1), ``[B, *shape]``."""
+        return uniform(self._next_key(), self.shape, self.dtype)  # type: ignore[no-any-return]
+
+    def normal(self) -> Tensor:
+        """Standard normal numbers."""
+        return normal(self._next_key(), self.shape, self.dtype)  # type: ignore[no-any-return]
+
+    def signs(self) -> Tensor:
+        """Fair signs."""
+        return signs(self._next_key(), self.shape, self.dtype)  # type: ignore[no-any-return]

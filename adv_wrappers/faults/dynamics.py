@@ -53,33 +53,7 @@ class DynamicsNoise(DynamicsPerturbation, BoundedPerturbation):
         if self.every == "run":
             root = rng.root(self.seed)
             key = rng.as_tensor(root, len(x), x.device) if isinstance(x, Tensor) else np.full(len(x), root, np.uint64)
-        return context.noise(self.kind, _Draws(key, context))
-
-
-class _Draws:
-    """Random numbers of a key that is not that of the step."""
-
-    def __init__(self, key: Any, context: Context) -> None:
-        self._key = key
-        self._shape = context.shape
-        self._dtype = context.dtype
-        self._count = 0
-
-    def _next(self) -> Any:
-        self._count += 1
-        return rng.fold(self._key, self._count)
-
-    def uniform(self) -> Any:
-        """Uniform in [0, 1)."""
-        return rng.uniform(self._next(), self._shape, self._dtype)
-
-    def normal(self) -> Any:
-        """Standard normal."""
-        return rng.normal(self._next(), self._shape, self._dtype)
-
-    def signs(self) -> Any:
-        """Fair signs."""
-        return rng.signs(self._next(), self._shape, self._dtype)
+        return context.noise(self.kind, rng.Draws(key, context.shape, context.dtype))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ from adv_wrappers.core.arrays import (
     whole_levels,
     wide,
 )
+from adv_wrappers.core.rng import Draws
 from adv_wrappers.core.serialization import Value
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Array, Batch, DType, Flags, Space, VictimLike
@@ -129,16 +130,6 @@ class Feasible(NamedTuple):
     low: Tensor
     high: Tensor
     grid: bool
-
-
-class Draws(Protocol):
-    """Random numbers of the shape and dtype of the batch; every call is a new draw."""
-
-    def uniform(self) -> Tensor:
-        """Uniform in [0, 1)."""
-
-    def normal(self) -> Tensor:
-        """Standard normal."""
 
 
 class Budget(Value):

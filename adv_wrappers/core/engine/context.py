@@ -169,7 +169,7 @@ class AttackedStep(NamedTuple):
         return state.shown if applied.sees_own else state.session.observation(applied.reads, applied.threat.label)
 
 
-class Context:
+class Context(rng.Draws):
     """One step of one layer, for the rows that are attacked; everything is made when it is first asked for.
 
     Attributes:
@@ -182,7 +182,6 @@ class Context:
     """
 
     choices: tuple[int, ...] | None = None
-    _draws = 0
 
     def __init__(self, step: AttackedStep) -> None:
         applied = step.applied
@@ -467,21 +466,9 @@ class Context:
             return step
         return step.clamp(min=1.0) if isinstance(step, Tensor) else max(step, 1.0)
 
-    def _next_key(self) -> Tensor:
-        self._draws += 1
-        return rng.fold(self.key, self._draws)  # type: ignore[no-any-return]
-
-    def uniform(self) -> Tensor:
-        """Numbers in [0, 1) of the shape and dtype of ``x``; every call is a new draw."""
-        return rng.uniform(self._next_key(), self.shape, self.dtype)
-
-    def normal(self) -> Tensor:
-        """Standard normal numbers of the shape and dtype of ``x``."""
-        return rng.normal(self._next_key(), self.shape, self.dtype)
-
     def signs(self) -> Tensor:
         """Fair signs of the shape and dtype of ``x``; under a budget of few features of as many, the others 0."""
-        drawn = rng.signs(self._next_key(), self.shape, self.dtype)
+        drawn = super().signs()
         if isinstance(self.budget, FewFeatures):  # equal signs would not choose between features
             drawn = drawn * self.budget.chosen(*self.box, self)
         return drawn
