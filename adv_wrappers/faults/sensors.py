@@ -46,21 +46,36 @@ def as_features(features: object) -> Features:
     return tuple(int(i) for i in found)
 
 
-def check_features(name: str, features: Features, shape: tuple[int, ...]) -> None:
-    """Raise :class:`SpaceError` unless an observation of this shape has these numbers."""
-    size = math.prod(shape)
-    if features is not None and max(features) >= size:
-        raise SpaceError(f"{name} is for feature {max(features)}, but an observation {shape} has {size}, from 0 on")
+class SensorFault(NativePerturbation):
+    """A fault of some of the sensors; a subclass is a dataclass with their indices, ``features``.
 
+    Raises:
+        ValueRangeError: for what are no indices.
+        SpaceError: at wrapping, for features that the observation lacks.
+    """
 
-def only(features: Features, faulty: Tensor, x: Tensor) -> Tensor:
-    """``faulty`` at these indices, and ``x`` elsewhere, both ``[B, *S]``."""
-    if features is None:
-        return faulty
-    y = flat_rows(x.clone())
-    at = torch.as_tensor(features, device=x.device)
-    y[:, at] = flat_rows(faulty)[:, at]
-    return y.view(x.shape)
+    features: Features
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        set_fields(self, features=as_features(self.features))
+
+    def check(self, field: Field, within: Budget) -> None:
+        super().check(field, within)
+        size = math.prod(field.shape)
+        if self.features is not None and (last := max(self.features)) >= size:
+            raise SpaceError(
+                f"{self.name} is for feature {last}, but an observation {field.shape} has {size}, from 0 on"
+            )
+
+    def only(self, faulty: Tensor, x: Tensor) -> Tensor:
+        """``faulty`` at the indices, and ``x`` elsewhere, both ``[B, *S]``."""
+        if self.features is None:
+            return faulty
+        y = flat_rows(x.clone())
+        at = torch.as_tensor(self.features, device=x.device)
+        y[:, at] = flat_rows(faulty)[:, at]
+        return y.view(x.shape)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -126,7 +141,7 @@ class Quantization(BoundedPerturbation):
 
 
 @dataclass(frozen=True)
-class Saturation(NativePerturbation):
+class Saturation(SensorFault):
     """Sensors read no less than ``low`` and no more than ``high``.
 
     Args:
@@ -148,20 +163,18 @@ class Saturation(NativePerturbation):
         ends = [np.asarray(end) for end in (self.low, self.high) if end is not None]
         if not ends or (len(ends) == 2 and not (np.ndim(ends[0] < ends[1]) <= 1 and (ends[0] < ends[1]).all())):
             raise ValueRangeError(f"saturation needs low, high, or both with low < high, got {self.low}, {self.high}")
-        set_fields(self, features=as_features(self.features))
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)
         if field.discrete:
             raise discrete_observation(self.name, field)
-        check_features(self.name, self.features, field.shape)
         for name, end in (("low", self.low), ("high", self.high)):
             if isinstance(end, tuple) and len(end) != field.low.size:
                 raise SpaceError(f"{name} has {len(end)} numbers, an observation {field.shape} has {field.low.size}")
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         low, high = self._end(self.low, x), self._end(self.high, x)
-        return only(self.features, x.clamp(low, high).to(x.dtype), x)
+        return self.only(x.clamp(low, high).to(x.dtype), x)
 
     def _end(self, end: float | tuple[float, ...] | None, x: Tensor) -> Tensor | None:
         if end is None:
@@ -176,7 +189,7 @@ class Saturation(NativePerturbation):
 
 
 @dataclass(frozen=True)
-class StuckSensor(NativePerturbation):
+class StuckSensor(SensorFault):
     """Sensors read what they read at the first step of the episode that is attacked.
 
     That is the reset's observation, unless the timing begins later: ``when=window(100,200)`` sticks for a hundred steps
@@ -193,13 +206,6 @@ class StuckSensor(NativePerturbation):
     name: ClassVar[str] = "stuck-sensor"
     features: tuple[int, ...] | None = None
 
-    def __post_init__(self) -> None:
-        set_fields(self, features=as_features(self.features))
-
-    def check(self, field: Field, within: Budget) -> None:
-        super().check(field, within)
-        check_features(self.name, self.features, field.shape)
-
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """What is read, and whether the fault has begun."""
         return no_last_value(x)
@@ -208,7 +214,7 @@ class StuckSensor(NativePerturbation):
         assert context.memory is not None
         read = last_value(context.memory, x)
         remember_value(context.memory, read)
-        return only(self.features, read, x)
+        return self.only(read, x)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -217,7 +223,7 @@ class StuckSensor(NativePerturbation):
 
 
 @dataclass(frozen=True)
-class SensorDropout(NativePerturbation):
+class SensorDropout(SensorFault):
     """At every step each sensor is lost with probability ``rate``, and something else is read in its place.
 
     Args:
@@ -236,17 +242,11 @@ class SensorDropout(NativePerturbation):
     fill: Literal["last"] | Finite | tuple[Finite, ...] = 0.0
     features: tuple[int, ...] | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        set_fields(self, features=as_features(self.features))
-
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)
-        check_features(self.name, self.features, field.shape)
-        if isinstance(self.fill, tuple):
-            check_features(f"fill of {self.name}", tuple(range(len(self.fill))), field.shape)
-            if len(self.fill) < field.low.size:
-                raise ValueRangeError(f"fill has {len(self.fill)} numbers, an observation {field.shape} has more")
+        if isinstance(self.fill, tuple) and len(self.fill) != field.low.size:
+            count = len(self.fill)
+            raise SpaceError(f"fill has {count} numbers, an observation {field.shape} has {field.low.size}")
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor] | None:
         """What every sensor read last, and whether there was a step before."""
@@ -255,9 +255,9 @@ class SensorDropout(NativePerturbation):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         lost = rng.uniform(context.key, context.shape, torch.float32).to(x.device) < self.rate
         if self.fill != "last":
-            return only(self.features, torch.where(lost, self._filled(context).to(x), x), x)
+            return self.only(torch.where(lost, self._filled(context).to(x), x), x)
         assert context.memory is not None
-        y = only(self.features, torch.where(lost, last_value(context.memory, x), x), x)
+        y = self.only(torch.where(lost, last_value(context.memory, x), x), x)
         remember_value(context.memory, y)
         return y
 
@@ -274,7 +274,7 @@ class SensorDropout(NativePerturbation):
 
 
 @dataclass(frozen=True)
-class SwappedSensors(NativePerturbation):
+class SwappedSensors(SensorFault):
     """The features at the indices ``features`` are shown in each other's place, in a circle where there are several.
 
     Args:
@@ -289,16 +289,11 @@ class SwappedSensors(NativePerturbation):
     features: tuple[int, ...] | None = (0, 1)
 
     def __post_init__(self) -> None:
-        found = as_features(self.features)
-        if found is None or len(found) < 2:
+        super().__post_init__()
+        if self.features is None or len(self.features) < 2:
             raise ValueRangeError(
                 f"features to swap are two indices or more (0;1 in a text), got {self.features!r:.80}"
             )
-        set_fields(self, features=found)
-
-    def check(self, field: Field, within: Budget) -> None:
-        super().check(field, within)
-        check_features(self.name, self.features, field.shape)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         assert self.features is not None

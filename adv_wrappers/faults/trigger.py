@@ -15,16 +15,14 @@ from torch import Tensor
 from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.image_layouts import layout_of
-from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.faults.sensors import as_features, check_features, only
-from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.faults.sensors import SensorFault
 from adv_wrappers.utils.validation import Finite, Positive
 
 
 @dataclass(frozen=True)
-class Trigger(NativePerturbation):
+class Trigger(SensorFault):
     """Single features, or a square patch in the upper left corner of every picture, are of a fixed value.
 
     Args:
@@ -45,13 +43,8 @@ class Trigger(NativePerturbation):
     patch: Positive = 3
     layout: str | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        set_fields(self, features=as_features(self.features))
-
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)
-        check_features(self.name, self.features, field.shape)
         if self.features is None:
             layout = layout_of(field.shape, self.layout)
             if min(field.shape[layout.index("H")], field.shape[layout.index("W")]) < self.patch:
@@ -61,7 +54,7 @@ class Trigger(NativePerturbation):
         low, high = context.space
         value = torch.full_like(low, self.value).clamp(low, high).to(x).expand_as(x)
         if self.features is not None:
-            return only(self.features, value, x)
+            return self.only(value, x)
         # a patch in the first corner of the image
         y, corner = x.clone(), value
         part, layout = y, layout_of(context.shape, self.layout)

@@ -183,7 +183,7 @@ def test_occlusion_covers_a_rectangle() -> None:
         ("saturation:low=2", "low < high"), ("saturation:low=0;2,high=1", "low < high"),
         ("saturation:low=nan", "low"),
         ("sensor-dropout:rate=0", "rate must be a finite number above 0"), ("sensor-dropout:rate=1.5", "rate"),
-        ("sensor-dropout:fill=first", "fill must be"), ("sensor-dropout:fill=1;2", "fill has 2 numbers"),
+        ("sensor-dropout:fill=first", "fill must be"),
         ("stuck-sensor:features=-1", "different indices"), ("stuck-sensor:features=1;1", "different indices"),
         ("stuck-sensor:features=inf", "different indices"), ("stuck-sensor:features=nan", "different indices"),
         ("swapped-sensors:features=1", "two indices"), ("observation-delay:steps=0", "steps"),
@@ -201,7 +201,8 @@ def test_bad_arguments_are_named(text: str, words: str) -> None:
     ("text", "words"),
     [
         ("stuck-sensor:features=4", "for feature 4"), ("saturation:high=1,features=9", "for feature 9"),
-        ("saturation:low=-1;-1,high=1;2", "low has 2 numbers"), ("occlusion", "expected an image|picture|shape"),
+        ("saturation:low=-1;-1,high=1;2", "low has 2 numbers"),
+        ("sensor-dropout:fill=1;2", "fill has 2 numbers"), ("occlusion", "expected an image|picture|shape"),
     ],
 )  # fmt: skip
 def test_what_the_observation_lacks_is_named(text: str, words: str) -> None:
