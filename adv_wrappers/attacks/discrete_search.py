@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.objectives import score_of
+from adv_wrappers.attacks.restarts import BestPoints
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets.budget import L0, Budget, Valid
 from adv_wrappers.core.engine.context import Context
@@ -32,7 +33,6 @@ from adv_wrappers.utils.validation import Limits
 SearchLoss = Literal["margin", "cross-entropy", "divergence", "q"]
 _MOST_QUERIES = 10**6
 _TOGETHER = 1 << 20  # numbers of observations that the victim is asked about at once
-Rank = tuple[Tensor, Tensor]  # of points: their success and their loss
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class DiscreteSearch(VictimAttack):
         else:
             for changes in search.greedy():
                 search.try_changes(changes)
-        return search.best.view(x.shape).to(x.dtype)
+        return search.best.result().view(x.shape).to(x.dtype)
 
 
 class _Search:
@@ -99,16 +99,16 @@ class _Search:
     its other values.
 
     Attributes:
-        best: ``[B, S]``, the elements of a row side by side.
+        best: the best so far, ``[B, S]``, the elements of a row side by side.
         everything: all changes of the budget, ``[C, S]``; None where they are more than the queries.
     """
 
     def __init__(self, attack: DiscreteSearch, x: Tensor, context: Context) -> None:
         self.attack, self.context = attack, context
         assert context.choices is not None
-        self.params = context.bind(attack.victim).params(x)
-        self.best = flat_rows(x)
-        self.rank = self._rank(self.params, 1)
+        self.params = self._asked(x)
+        self.best = BestPoints(score_of(attack.loss, attack.victim, self.params), attack.victim, self._asked)
+        self.best.offer(flat_rows(x), self.params)
         self.low = context.space[0].reshape(-1)
         self.others = tuple(count - 1 for count in context.choices)  # values of every entry but its own
         size = len(self.others)
@@ -118,7 +118,7 @@ class _Search:
 
     def greedy(self) -> Iterator[Tensor]:
         """Changes of single entries, ``[1 or B, C, S]``, once for every entry that may change."""
-        queries, device = self.attack.queries, self.best.device
+        queries, device = self.attack.queries, self.params.device
         singles = single_changes(self.others).to(device)
         rounds = min(self.most, queries)
         for _ in range(rounds):
@@ -132,7 +132,8 @@ class _Search:
 
     def try_changes(self, changes: Tensor) -> None:
         """Take the best of some changes of the best so far, ``[C, S]`` or ``[1 or B, C, S]``, where it is better."""
-        start, size = self.best, self.best.shape[1]
+        start = self.best.result()
+        size = start.shape[1]
         changes = changes if changes.dim() == 3 else changes[None]
         if changes.shape[1] == 0:
             return
@@ -140,16 +141,18 @@ class _Search:
         for some in changes.split(max(_TOGETHER // (len(start) * size), 1), 1):
             tried = self._changed(start, some.to(start.device))
             count = tried.shape[1]
-            points = tried.reshape(len(start) * count, *self.context.shape)
-            params = self.context.bind(self.attack.victim, count).params(points)
+            params = self._asked(tried.flatten(0, 1), count)
             # of the changes of a row those that succeed come first, and among equals the one of the largest loss
             success, loss = (part.view(len(start), count) for part in self._rank(params, count))
             loss = torch.where(loss.isnan(), -torch.inf, loss)
-            first = torch.where(success == success.amax(1, keepdim=True), loss, -torch.inf).argmax(1, keepdim=True)
-            self._offer(
-                tried.gather(1, first[..., None].expand(-1, -1, size)).squeeze(1),
-                (success.gather(1, first).squeeze(1), loss.gather(1, first).squeeze(1)),
-            )
+            first = torch.where(success == success.amax(1, keepdim=True), loss, -torch.inf).argmax(1)
+            rows = torch.arange(len(start), device=start.device)
+            self.best.offer(tried[rows, first], params.view(len(start), count, -1)[rows, first])
+
+    def _asked(self, points: Tensor, copies: int = 1) -> Tensor:
+        """The victim's parameters at points, ``copies`` of them for every row, side by side."""
+        points = points.reshape(len(points), *self.context.shape)
+        return self.context.bind(self.attack.victim, copies).params(points)
 
     def _changed(self, start: Tensor, changes: Tensor) -> Tensor:
         """Observations with changes applied, ``[B, C, S]``."""
@@ -157,7 +160,7 @@ class _Search:
         value = self.low + changes
         return torch.where(changes < 0, own, value + (value >= own))
 
-    def _rank(self, params: Tensor, copies: int) -> Rank:
+    def _rank(self, params: Tensor, copies: int) -> tuple[Tensor, Tensor]:
         """How good parameters are, those of a row side by side: what is played first, and then the loss."""
         attack = self.attack
         objective = score_of(attack.loss, attack.victim, self.params.repeat_interleave(copies, 0))
@@ -165,11 +168,6 @@ class _Search:
         if success is None or attack.victim.select != "mode":
             return torch.zeros_like(loss), loss
         return success(params), loss
-
-    def _offer(self, points: Tensor, rank: Rank) -> None:
-        better = (rank[0] > self.rank[0]) | ((rank[0] == self.rank[0]) & (rank[1] > self.rank[1]))
-        self.best = torch.where(better[:, None], points, self.best)
-        self.rank = torch.where(better, rank[0], self.rank[0]), torch.where(better, rank[1], self.rank[1])
 
 
 @functools.lru_cache(maxsize=16)

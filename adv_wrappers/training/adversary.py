@@ -216,7 +216,7 @@ def actors_by_form(actor: Actor, form: Form) -> dict[str, Actor]:
     if actor.form not in (None, form):
         raise ThreatError(f"form={form!r} is given beside an actor with form={actor.form!r}")
     chosen = FORMS if form == BOTH else (form,)
-    return {name: replace(actor, form=name) for name in chosen}  # type: ignore[misc, type-var]
+    return {name: replace(actor, form=name) for name in chosen}  # type: ignore[type-var]
 
 
 def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:

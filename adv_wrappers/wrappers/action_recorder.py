@@ -8,6 +8,7 @@ import gymnasium as gym
 from gymnasium.vector import VectorWrapper
 
 from adv_wrappers.core.types import Info
+from adv_wrappers.environments.checked import TransparentEnv
 from adv_wrappers.errors import OrderError
 from adv_wrappers.wrappers.layer import Layer, layers
 
@@ -37,13 +38,8 @@ class Recorder:
         return self.observation, rewards, terminated, truncated, info
 
 
-class ActionRecorder(Recorder, gym.Wrapper[Any, Any, Any, Any]):
+class ActionRecorder(Recorder, TransparentEnv):
     """Remembers the newest action that an environment is given. Specs do not name this wrapper."""
-
-    @property
-    def spec(self) -> Any:  # type: ignore[override]
-        """The spec of the environment."""
-        return self.env.spec
 
 
 class VectorActionRecorder(Recorder, VectorWrapper):

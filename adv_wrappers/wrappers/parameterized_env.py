@@ -13,15 +13,15 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 
 from adv_wrappers.core.types import Floats, Info
+from adv_wrappers.environments.checked import TransparentEnv
 from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import SimulationError
 from adv_wrappers.utils import trees
 
 
-class ParameterizedEnv(gym.Wrapper[Any, Any, Any, Any]):
+class ParameterizedEnv(TransparentEnv):
     """Sets the physical parameters of an environment step by step. Specs and texts of environments do not name it.
 
     Args:
@@ -44,17 +44,6 @@ class ParameterizedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self.ends_diverged = False
         self._steps = 0
         self._seen = None
-
-    def __str__(self) -> str:
-        return str(self.env)
-
-    def __repr__(self) -> str:
-        return repr(self.env)
-
-    @property
-    def spec(self) -> EnvSpec | None:  # type: ignore[override]
-        """The spec of the environment."""
-        return self.env.spec
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset, with the environment's own parameters."""

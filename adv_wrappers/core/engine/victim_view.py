@@ -67,10 +67,7 @@ class VictimView:
         Raises:
             VictimError: where they are looked at, for values that are not finite.
         """
-        values: Tensor | None = self.victim.q(self.full(x), act, self._state)
-        if values is not None and self.look and not finite(values.detach()):
-            raise VictimError(f"the Q-values of {self.victim!r} are not finite: {values.detach()}")
-        return values
+        return self._looked_at("Q-values", self.victim.q(self.full(x), act, self._state))
 
     def value(self, x: Tensor | None = None) -> Tensor | None:
         """State value ``[B]``; None where the victim has none.
@@ -78,9 +75,11 @@ class VictimView:
         Raises:
             VictimError: where they are looked at, for values that are not finite.
         """
-        values: Tensor | None = self.victim.value(self.full(x), self._state)
+        return self._looked_at("state values", self.victim.value(self.full(x), self._state))
+
+    def _looked_at(self, what: str, values: Tensor | None) -> Tensor | None:
         if values is not None and self.look and not finite(values.detach()):
-            raise VictimError(f"the state values of {self.victim!r} are not finite: {values.detach()}")
+            raise VictimError(f"the {what} of {self.victim!r} are not finite: {values.detach()}")
         return values
 
     def gradient(self, loss: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
