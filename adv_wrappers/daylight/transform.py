@@ -204,7 +204,7 @@ def compose(x: Tensor, *steps: Transform, layout: str | None = None, limits: Lim
     # one layout and one range of values for all of them
     steps = tuple(step.without_ranges() for step in steps)
     x, layout, single = batched(x, layout or next((step.layout for step in steps if step.layout), None))
-    limits_of(x, limits)
+    limits = limits_of(x, limits)
     y = x
     for step in steps:
         y = step.change(y, layout_of(tuple(x.shape[1:]), step.layout or layout), limits, **step.numbers())

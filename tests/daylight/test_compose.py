@@ -49,6 +49,11 @@ def test_one_after_the_other(kind):
     assert torch.equal(compose(x[0], *STEPS, layout="HWF", limits=limits), y[0])
 
 
+def test_floats_without_limits_lie_in_the_unit_range():
+    x = pictures(2, 21, 34, 4) / 255
+    assert torch.equal(compose(x, *STEPS), by_hand(x, "HWF"))
+
+
 def test_layouts():
     """A step that names its layout keeps it; the others take the one given, or the first that any step names."""
     x = pictures(2, 3, 16, 16)
