@@ -1,4 +1,4 @@
-"""What randomized smoothing certifies: the return of an agent that acts on noise, and the radius of single actions.
+"""What randomized smoothing certifies: the return of an agent that acts on noise.
 
 **Policy smoothing** (Kumar, Levine and Feizi 2022, "Policy Smoothing for Provably Robust Reinforcement Learning", by
 their adaptive Neyman-Pearson lemma). The agent adds ``N(0, sigma^2)`` to every observation. Let ``P(return >= c) >= p``
@@ -30,16 +30,6 @@ function of U that does not fall (their quantiles); the same function of ``U - e
 that the thresholds allow, and its divergence from the clean one is at most that of ``U - eps / sigma`` from U (data
 processing), so it lies in the ball. What such a ball adds are other norms and noise, and actions: it is not built.
 
-**Single actions** (Cohen et al. 2019, theorem 1). Let ``s(o, a)`` be the share of noisy copies of ``o`` on which the
-agent plays ``a``. Then the most frequent action stays the same at every ``o'`` within::
-
-    |o' - o| < sigma / 2 (Phi^-1(s(o, first)) - Phi^-1(s(o, second))).
-
-This is about the exact share, which ``vote=n`` approaches with n, and about one step: a radius is for the observation
-that it was computed at, and says nothing about the return once one action has changed. All actions are bounded at once,
-and sampled actions count as noise like any other. A confidence holds for each observation by itself: for an episode of
-many it is nothing, unless :func:`action_radius` gets ``1 - (1 - confidence) / steps``.
-
 **CROP** (Wu et al. 2022) is not built. Its global smoothing is of attacks that are fixed beforehand; the lemma above
 makes the same numbers hold for attacks that adapt. Its expectation shifts the mean of the returns alone,
 ``Phi(Phi^-1(m) - eps / sigma)`` in units of their range, which :meth:`SmoothedCertificate.certified_return` of the same
@@ -53,19 +43,15 @@ Floating point is left out of account: noise has 24 bits (float32), so it ends 5
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from statistics import NormalDist
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.functional import one_hot
 
-from adv_wrappers.core import rng
-from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ValueRangeError, VictimError
@@ -75,14 +61,11 @@ from adv_wrappers.evaluation.statistics.return_range import lowest_return
 from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.pace import Progress
-from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.utils.validation import (
     AboveZero,
     EnvCount,
     EpisodeCount,
     Finite,
-    Limits,
-    NotNegative,
     OpenShare,
     Positive,
     Seed,
@@ -95,8 +78,6 @@ from adv_wrappers.victims.victim import Victim
 
 _NORMAL = NormalDist()
 _GROWTH = 1.25  # of one rank over the last: finer ones gain less than the correction for their number costs
-_MOST = 1 << 22  # numbers in the observations that a network is asked for at once
-_STREAM = 1 << 45  # of the noise that radii are measured with
 
 
 @checked
@@ -254,95 +235,6 @@ def _ranks(count: int) -> Integers:
     """Ranks of thresholds in a sample of a size, from 1 on, each about a quarter above the last."""
     steps = math.floor(math.log(count) / math.log(_GROWTH)) + 1
     return np.unique(np.rint(_GROWTH ** np.arange(steps)).astype(np.int64))
-
-
-@dataclass(frozen=True)
-class ActionRadii:
-    """Radii within which the most frequent action stays the same.
-
-    Attributes:
-        actions: numbers of these actions, from 0, int ``[N]``.
-        radii: Euclidean, in the unit of sigma, ``[N]``; 0 where no other action can be ruled out.
-    """
-
-    actions: Integers
-    radii: Floats
-
-    @checked
-    def certified(self, radius: NotNegative) -> float:
-        """The share of the observations whose action is certified at a radius."""
-        return float((self.radii > radius).mean())
-
-
-@checked
-def action_radius(
-    victim: Smoothed | str,
-    observations: Any,
-    samples: Annotated[int, Limits(2)] = 1000,
-    seed: Seed = 0,
-    *,
-    confidence: OpenShare = 0.95,
-) -> ActionRadii:
-    """The radius within which the action of a smoothed agent stays the same, at every observation by itself.
-
-    Args:
-        victim: a :class:`Smoothed` victim of one discrete action, or its reference; how many votes it takes is not
-            looked at, since the radius is that of the exact majority.
-        observations: arrays or tensors ``[N, *S]``, or a dictionary of them.
-        samples: noisy copies of every observation.
-        seed: seeds the noise.
-        confidence: probability that the radius of an observation holds; for each by itself.
-
-    Raises:
-        VictimError: for a victim without noise, and of other actions.
-        ValueRangeError: for arguments out of range.
-
-    >>> import numpy as np
-    >>> from adv_wrappers.certification.smoothing import action_radius
-    >>> found = action_radius("smoothed:zoo:cartpole-dqn?sigma=0.1", np.zeros((1, 4)), 100)
-    >>> found.radii.shape
-    (1,)
-    """
-    victim = _smoothed_victim(victim)
-    if not victim.discrete or victim.width != getattr(victim.action_space, "n", 0):
-        raise VictimError(f"smoothed actions are discrete ones, one a step, this victim acts in {victim.action_space}")
-    seen = to_victim(observations, victim.dtype, victim.device, True, space=victim.observation_space)
-    start = int(getattr(victim.action_space, "start", 0))
-    played = _sampled(victim, seen, samples, seed, lambda obs, keys: victim.victim.play(obs, None, keys) - start)
-    # Clopper and Pearson's bounds, a lower and an upper one for every action, for every number of times it was played
-    level = (1 - confidence) / (2 * victim.width)
-    counts = one_hot(played.long(), victim.width).sum(1)
-    bounds = {k: least_probability(k, samples, level) for k in counts.unique().tolist()}
-    others = {k: 1 - least_probability(samples - k, samples, level) for k in bounds}
-    low, high = (counts.double().apply_(lambda k, table=table: table[int(k)]) for table in (bounds, others))
-    # a lower bound on the share of the best action, an upper one on those of all others, which add up to one
-    best = low.argmax(-1, keepdim=True)
-    first = low.gather(-1, best).squeeze(-1)
-    second = torch.minimum(high.scatter(-1, best, 0.0).amax(-1), 1 - first)
-    # sigma / 2 (Phi^-1(first) - Phi^-1(second))
-    gap = torch.where(first > second, torch.special.ndtri(first) - torch.special.ndtri(second), 0.0)
-    return ActionRadii(best.squeeze(-1).numpy(), (victim.sigma / 2 * gap).numpy())
-
-
-def _sampled(victim: Smoothed, seen: Any, samples: int, seed: int, function: Callable[[Any, Tensor], Tensor]) -> Tensor:
-    """``function`` of observations and keys at ``samples`` noisy copies of every observation, ``[N, samples, ...]``."""
-    count = len(next(leaves(seen)))
-    size = sum(leaf[0].numel() for leaf in leaves(seen) if isinstance(leaf, Tensor))
-    # copies of an observation, and observations, that fit into memory at once
-    copies = min(samples, max(1, _MOST // size))
-    rows = max(1, _MOST // (size * samples))
-    key, found = rng.fold(rng.root(seed), _STREAM), []
-    with torch.no_grad():
-        for row in range(0, count, rows):
-            which = np.arange(row, min(row + rows, count))
-            # noise follows from the number of the observation and of the copy, not from how both are split
-            keys = torch.tensor([rng.signed(rng.fold(key, i)) for i in which.tolist()], device=victim.device)
-            some, parts = select(seen, which), []
-            for done in range(0, samples, copies):
-                noisy, each = victim.noisy(some, rng.fold(keys, done), min(copies, samples - done))
-                parts.append(function(noisy, each).cpu().unflatten(0, (len(which), -1)))
-            found.append(torch.cat(parts, 1))
-    return torch.cat(found)
 
 
 def _smoothed_victim(victim: Victim | str) -> Smoothed:

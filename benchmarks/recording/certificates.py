@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
 import adv_wrappers as adv
 from benchmarks.recording.values import Items, Value, exact, inner, untimed
@@ -24,7 +23,6 @@ def certificates() -> Items:
     for victim, env, eps in (*CERTIFIED, ("zoo:cartpole-radial-ppo", "CartPole-v1", 0.02)):
         found[f"all starts {victim} eps {eps}"] = functools.partial(all_starts, victim, env, eps)
     found["smoothed returns"] = smoothed_returns
-    found["action radii"] = action_radii
     return found
 
 
@@ -56,10 +54,3 @@ def smoothed_returns() -> Value:
     found = adv.certify_smoothed(SMOOTHED, "CartPole-v1", 20, 0, env_kwargs={"max_episode_steps": 60})
     returns = [exact(one) for one in found.returns]
     return [returns, *(found.certified_return(eps) for eps in (0.0, 0.05, 0.1)), str(found)]
-
-
-def action_radii() -> Value:
-    """Radii within which a smoothed agent acts alike, by votes."""
-    x = np.random.default_rng(3).normal(0, 0.1, (16, 4)).astype(np.float32)
-    found = inner("action_radius")(SMOOTHED, x, 500, 1)
-    return [found.actions, found.radii]

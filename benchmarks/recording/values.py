@@ -29,7 +29,6 @@ ELSEWHERE = {
     "SUITES": "adv_wrappers.studies",
     "StateBoxSearch": "adv_wrappers.certification.all_starts",
     "action_bounds": "adv_wrappers.victims.certified_actions",
-    "action_radius": "adv_wrappers.certification.smoothing",
     "beam_search": "adv_wrappers.evaluation.searches.beam",
     "crown": "adv_wrappers.bounds",
     "decide": "adv_wrappers.bounds.branch_and_bound",

@@ -4,8 +4,8 @@
 
 For CartPole's DQN agent and Pong's PPO agent (both of the zoo), each with Gaussian noise of several sizes: the
 certified return over the total Euclidean length of an attack (Kumar, Levine and Feizi 2022), from episodes without an
-attack; attacks of the same total length on other episodes, all at once or over many steps, on the average over noise
-and on the network without it; and the radii of single actions.
+attack; and attacks of the same total length on other episodes, all at once or over many steps, on the average over
+noise and on the network without it.
 """
 
 from __future__ import annotations
@@ -14,27 +14,24 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from figures import filled, table
+from figures import table
 from page import Data, Page, Results
 
 import adv_wrappers as adv
-from adv_wrappers.certification.smoothing import SmoothedCertificate, action_radius
+from adv_wrappers.certification.smoothing import SmoothedCertificate
 from adv_wrappers.core.engine.context import Context
-from adv_wrappers.environments.environment import Environment
 from adv_wrappers.rendering.frames import GRID, INK, MUTED
 from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_figure
-from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 
 COLOURS = ("#2563eb", "#0f766e", "#d97706", "#b91c1c", "#7c3aed")
-PARTS = ("certificates", "attacks", "radii")
+PARTS = ("certificates", "attacks")
 REACH = 4.0  # lengths up to so many times the second largest sigma are drawn
 
 
@@ -93,7 +90,6 @@ class Case:
         episodes: for a certificate, played ``together`` at a time.
         lengths: of attacks, in units of sigma.
         attacked: episodes of an attack.
-        looks: observations of one episode for radii, every ``apart`` steps, with ``samples`` of noise each.
         unit: of sigma and of lengths, in words.
         least: the least return that is possible.
     """
@@ -108,9 +104,6 @@ class Case:
     lengths: tuple[float, ...]
     plans: tuple[Plan, ...]
     attacked: int
-    looks: int
-    apart: int
-    samples: int
     unit: str
     least: float
 
@@ -127,11 +120,11 @@ CASES = (
     Case(
         "CartPole, DQN", "zoo:cartpole-dqn", "CartPole-v1", (0.05, 0.1, 0.2), ((0.2, 5),), 1000, 500, (1.0, 2.0),
         (Plan("fgsm", 1), Plan("fgsm", 20), Plan("network", 20), Plan("tilt", 20), Plan("tilt", 500), Plan("lean", 10)),
-        100, 50, 6, 1000, "the units of CartPole's four numbers", 0.0,
+        100, "the units of CartPole's four numbers", 0.0,
     ),
     Case(
         "Pong, PPO", "zoo:pong-ppo", "PongNoFrameskip-v4", (2.5, 5.0, 10.0), (), 20, 5, (2.0,),
-        (Plan("fgsm", 25, 20), Plan("network", 25, 20)), 5, 10, 40, 100,
+        (Plan("fgsm", 25, 20), Plan("network", 25, 20)), 5,
         "grey levels, over the four frames of a stack and all steps", -21.0,
     ),
 )  # fmt: skip
@@ -155,9 +148,6 @@ def measure_case(case: Case, found: dict[str, Any], seed: int, parts: set[str], 
             row["seconds"] = row.get("seconds", 0.0) + time.process_time() - began
             keep()
             print(case.name, key_of(sigma, vote), len(returns), f"{np.mean(returns):.1f}", flush=True)
-        if "radii" in parts and "radii" not in row and vote == 1:
-            row["radii"] = radii(case, victim, seed)
-            keep()
         for length in case.lengths if "attacks" in parts and vote == 1 else ():
             known = row.setdefault("attacks", {})
             plans = {f"{plan}, {length:g} sigma": plan for plan in case.plans}
@@ -178,25 +168,6 @@ def figures_of(row: dict[str, Any]) -> dict[str, Any]:
     """What a page needs of a row of a report."""
     wanted = ("mean_return", "std", "low", "high", "episodes", "returns", "attacked_fraction", "l2")
     return {key: row[key] for key in wanted}
-
-
-def radii(case: Case, victim: Smoothed, seed: int) -> dict[str, Any]:
-    """Radii along one episode of the agent: of the majority."""
-    make_env = Environment.of(case.env, victim)
-    seen, runner = [], PolicyRunner(victim, 1)
-    with closing(make_env()) as env:
-        obs, _ = env.reset(seed=seed)
-        runner.reset(seeds=[seed])
-        over, t = False, 0
-        while not over and len(seen) < case.looks:
-            if t % case.apart == 0:
-                seen.append(np.asarray(obs))
-            obs, _, terminated, truncated, _ = env.step(runner.act(np.asarray(obs)[None])[0])
-            over, t = terminated or truncated, t + 1
-    batch = np.stack(seen)
-    found: dict[str, Any] = {"observations": len(seen), "samples": case.samples}
-    found["votes"] = action_radius(victim, batch, case.samples, seed).radii.tolist()
-    return found
 
 
 def certificate(case: Case, row: dict[str, Any]) -> SmoothedCertificate:
@@ -300,18 +271,6 @@ def section(case: Case, found: dict[str, Any]) -> str:
         parts.append(
             f"Mean return over {case.attacked} episodes under attacks of that length.\n\n" + table(header, lines)
         )
-    lines = []
-    for name, row in played.items():
-        about = row.get("radii")
-        if about is None:
-            continue
-        votes = np.array(about["votes"])
-        cells = [f"{np.median(votes):.3g}", f"{(votes > 0).mean():.0%}"]
-        lines.append([name, about["observations"], about["samples"], *cells])
-    if lines:
-        header = ["noise", "observations", "draws each", "median radius of the majority", "above 0"]
-        about_radii = "Radii of single actions along one episode, at confidence 0.95 each."
-        parts.append(f"{about_radii}\n\n{filled(header, lines)}")
     return "\n\n".join(parts)
 
 

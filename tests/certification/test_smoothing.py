@@ -13,14 +13,10 @@ from gymnasium import spaces
 from gymnasium.wrappers import TransformReward
 
 import adv_wrappers as adv
-from adv_wrappers.certification.smoothing import (
-    SmoothedCertificate,
-    action_radius,
-    certify_smoothed,
-)
+from adv_wrappers.certification.smoothing import SmoothedCertificate, certify_smoothed
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.smoothed import Smoothed
-from tests.core.helpers import actor, chooser, linear, mlp, randn
+from tests.core.helpers import chooser, linear
 from tests.evaluation.agents import make_short
 from tests.toys import Brief
 
@@ -101,42 +97,6 @@ def test_the_worst_attack_leaves_no_less_than_certified_and_hardly_more():
     assert moved.threats[0]["mean_return"] == pytest.approx(0.5, abs=0.06)
 
 
-def test_the_radius_of_a_linear_choice_is_its_distance():
-    """Votes on two sides of a plane: the radius is the distance to the plane, less what confidence costs."""
-    obs = torch.tensor([[0.5, 9, 9, 9], [-0.2, 0, 0, 0], [0.0, 1, 1, 1]], dtype=torch.float64)
-    found = action_radius(threshold(1.0), obs, 4000)
-    assert found.actions[:2].tolist() == [0, 1]
-    assert (found.radii <= np.abs(obs[:, 0].numpy())).all() and found.radii == pytest.approx([0.5, 0.2, 0.0], abs=0.08)
-    assert found.certified(0.3) == pytest.approx(1 / 3)
-
-
-@pytest.mark.slow
-def test_no_move_within_a_radius_changes_the_majority():
-    victim, obs = Smoothed(chooser(mlp(4, 3)), 0.5), randn(8, 4)
-    found = action_radius(victim, obs, 1000)
-    assert (found.radii > 0.05).sum() >= 4
-    move = randn(8, 3, 4, seed=5)
-    moved = obs[:, None] + 0.9 * torch.from_numpy(found.radii)[:, None, None] * move / move.norm(dim=-1, keepdim=True)
-    other = action_radius(victim, moved.flatten(0, 1), 300, seed=1)
-    same = other.actions.reshape(8, 3) == found.actions[:, None]
-    assert same[found.radii > 0].all()
-
-
-def test_radii_depend_on_seed_and_place_alone():
-    victim, obs = Smoothed(chooser(mlp(4, 3), select="sample"), 0.5, 7), randn(5, 4)
-    whole, part = action_radius(victim, obs, 200), action_radius(victim, obs[:2].numpy(), 200)
-    assert np.array_equal(whole.radii[:2], part.radii) and np.array_equal(whole.actions[:2], part.actions)
-    assert not np.array_equal(whole.radii, action_radius(victim, obs, 200, seed=1).radii)
-
-
-def test_images_are_sampled_part_by_part(monkeypatch):
-    victim, obs = Smoothed(chooser(mlp(4, 3)), 0.5), randn(5, 4)
-    whole = action_radius(victim, obs, 64)
-    monkeypatch.setattr("adv_wrappers.certification.smoothing._MOST", 4 * 32)
-    parts = action_radius(victim, obs, 64)
-    assert parts.radii == pytest.approx(whole.radii, abs=0.3) and parts.radii.shape == (5,)
-
-
 def test_the_least_return_is_that_of_the_environment_at_hand_or_the_users():
     found = certify_smoothed("smoothed:zoo:mountaincar-dqn?sigma=0.001", "MountainCar-v0", 4)
     assert (found.least, found.sigma, found.seed) == (-200.0, 0.001, 0) and found.certified_return(0.0) > -200
@@ -160,15 +120,8 @@ def test_the_least_return_is_that_of_the_environment_at_hand_or_the_users():
 
 
 def test_what_is_refused():
-    moving = Smoothed(actor(mlp(4, 3)), 0.1)
-    policy = Smoothed(chooser(mlp(4, 3)), 0.1)
-    for wrong, match in [
-        (lambda: certify_smoothed("zoo:cartpole-dqn", "CartPole-v1"), "a victim with noise"),
-        (lambda: action_radius("zoo:cartpole-dqn", np.zeros((1, 4))), "a victim with noise"),
-        (lambda: action_radius(moving, randn(1, 4)), "discrete ones, one a step"),
-    ]:
-        with pytest.raises(VictimError, match=match):
-            wrong()
+    with pytest.raises(VictimError, match="a victim with noise"):
+        certify_smoothed("zoo:cartpole-dqn", "CartPole-v1")
     known = SmoothedCertificate([1.0], 0.1, 0.0)
     for wrong, match in [
         (lambda: SmoothedCertificate([], 0.1, 0.0), "at least one return"),
@@ -180,7 +133,6 @@ def test_what_is_refused():
         (lambda: known.certified_return(-1.0), "eps must be"),
         (lambda: known.certified_probability(1.0, np.nan), "eps must be"),
         (lambda: certify_smoothed("smoothed:zoo:cartpole-dqn?sigma=1", "CartPole-v1", confidence=0), "confidence must"),
-        (lambda: action_radius(policy, randn(1, 4), 1), "samples must be"),
     ]:
         with pytest.raises(ValueRangeError, match=match):
             wrong()
