@@ -36,7 +36,6 @@ from adv_wrappers.evaluation.applicable_attacks import (
 )
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.rows.report import number_text as number_text
 from adv_wrappers.evaluation.rows.row_key import versions
 from adv_wrappers.evaluation.searches.beam import beam_search
 from adv_wrappers.registry import BEAM_WIDTH
@@ -44,6 +43,7 @@ from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.threats.presets import parse_threat, threat
 from adv_wrappers.utils.files import holding, write_json
+from adv_wrappers.utils.number_text import number_text
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.reading import check_same, decoding, read_result

@@ -45,19 +45,17 @@ def judge(row: Row, claim: RobustnessClaim, name: str | None = None) -> Judged:
         claim: about the mean of these.
         name: what the row is called; None takes its ``threat``.
     """
-    from adv_wrappers.evaluation.rows.report import number_text
     from adv_wrappers.evaluation.statistics.confidence_intervals import caveat
+    from adv_wrappers.utils.number_text import interval_text, number_text
 
     name = row.threat if name is None else name
     returns = row.returns
     least = claim.min_return
     verdict, (low, high) = claim.verdict(returns), claim.interval(returns)
     # the interval, or why there is none that could be trusted
-    interval = f"{claim.confidence:.0%} interval {number_text(low)} to {number_text(high)}"
+    interval = f"{claim.confidence:.0%} interval {interval_text(low, high)}"
     if not claim.conclusive(returns):
-        interval = (
-            f"{number_text(low)} to {number_text(high)}, no interval of {claim.confidence:.0%}, {caveat(returns)}"
-        )
+        interval = f"{interval_text(low, high)}, no interval of {claim.confidence:.0%}, {caveat(returns)}"
     found = f"{'the agent earns' if name == 'none' else f'{name} leaves'} {number_text(row.mean_return)} ({interval})"
     # a sentence for each verdict
     said = {

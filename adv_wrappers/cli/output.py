@@ -94,8 +94,8 @@ def print_columns(
         columns: by the head of a column the key of its values, or a function of a row.
         **look: attributes of the table.
     """
-    from adv_wrappers.evaluation.rows.report import number_text
     from adv_wrappers.rendering.table import TextTable
+    from adv_wrappers.utils.number_text import number_text
 
     def cell(row: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], object]) -> str:
         value: Any = row.get(column) if isinstance(column, str) else column(row)

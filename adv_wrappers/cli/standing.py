@@ -15,6 +15,7 @@ from adv_wrappers.cli.options import FOLDER, Text
 from adv_wrappers.cli.output import print_table, tell
 from adv_wrappers.cli.signatures import command
 from adv_wrappers.errors import ThreatError
+from adv_wrappers.utils.number_text import number_text
 from adv_wrappers.utils.object_by_name import object_by_name
 
 _MEASURE = "adv_wrappers.studies.standing.measure."
@@ -58,8 +59,8 @@ def add_(victim: str, store: Path, name: str | None, minutes: float, dry_run: bo
         entry = add_submission(agent, store / name, minutes, tell)
     clean, worst = entry.clean, entry.strongest
     assert clean is not None
-    left = f"{worst[0]} leaves {worst[1].mean:.4g}" if worst else "no attack fitted into the time"
-    click.echo(f"{name}: {clean.mean:.4g} without an attack, {left}")
+    left = f"{worst[0]} leaves {number_text(worst[1].mean)}" if worst else "no attack fitted into the time"
+    click.echo(f"{name}: {number_text(clean.mean)} without an attack, {left}")
 
 
 @command("attack", f"{_MEASURE}add_attack", group=standing_, without=("out",), threat={"required": False})
@@ -92,7 +93,9 @@ def attack_(
     )
     found, worst = entry.attacks[label], entry.strongest
     assert worst is not None
-    click.echo(f"{name}: {label} leaves {found.mean:.4g}; the strongest, {worst[0]}, {worst[1].mean:.4g}")
+    click.echo(
+        f"{name}: {label} leaves {number_text(found.mean)}; the strongest, {worst[0]}, {number_text(worst[1].mean)}"
+    )
 
 
 @standing_.command("build")

@@ -137,7 +137,7 @@ def train_agent_(env: str, select: Select, steps: int, out: Path, **given: Any) 
     with imports_of_sb3("agents"):
         from adv_wrappers.training.agent import train_agent
     from adv_wrappers.core.budgets.budget import Linf
-    from adv_wrappers.evaluation.rows.report import number_text
+    from adv_wrappers.utils.number_text import number_text
 
     # progress is told after every rollout, and of checkpoints with what the agent earns
     first, note = load_agent(given), ""

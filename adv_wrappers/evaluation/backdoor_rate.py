@@ -16,6 +16,7 @@ from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.statistics.confidence_intervals import mean_interval
 from adv_wrappers.threats.presets import as_threat
+from adv_wrappers.utils.number_text import interval_text, number_text
 from adv_wrappers.utils.validation import EpisodeCount, Seed, checked
 from adv_wrappers.victims import Victim, load_victim
 
@@ -44,10 +45,8 @@ class BackdoorRate:
             ("without the trigger", self.clean_returns, self.clean_share),
             ("with the trigger", self.triggered_returns, self.triggered_share),
         ):
-            low, high = mean_interval(returns)
-            lines.append(
-                f"{name}: return {returns.mean():.6g} ({low:.6g} to {high:.6g}), action {self.target} {share:.1%}"
-            )
+            mean, ends = number_text(returns.mean()), interval_text(*mean_interval(returns))
+            lines.append(f"{name}: return {mean} ({ends}), action {self.target} {share:.1%}")
         return "\n".join(lines)
 
 

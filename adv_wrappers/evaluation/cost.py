@@ -17,8 +17,8 @@ from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.rendering.table import Tabular, TextTable, grouped
+from adv_wrappers.utils.number_text import duration
 from adv_wrappers.utils.pace import StepTimer
-from adv_wrappers.utils.parsing import duration
 from adv_wrappers.utils.threads import one_thread
 
 STEPS, SECONDS = 20, 0.5  # of an attack that is timed before it is played

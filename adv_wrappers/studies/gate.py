@@ -29,12 +29,12 @@ from adv_wrappers.errors import AdvWrappersError, NotRobust, ValueRangeError
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.measurements.metrics import metric_of
-from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.evaluation.statistics.claim import RobustnessClaim
 from adv_wrappers.evaluation.statistics.confidence_intervals import LEAST_EPISODES
 from adv_wrappers.evaluation.statistics.return_range import lowest_return
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.studies import AttackSetting, entries_that_apply
+from adv_wrappers.utils.number_text import interval_text, number_text
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.utils.validation import (
     MOST_EPISODES,
@@ -76,7 +76,7 @@ class AttackVerdict:
     worst_seed: int
 
     def __str__(self) -> str:
-        bounds = f"{number_text(self.low)} to {number_text(self.high)}"
+        bounds = interval_text(self.low, self.high)
         return f"{self.threat} leaves {number_text(self.mean)} ({bounds}) over {self.episodes} episodes"
 
 

@@ -60,7 +60,6 @@ from adv_wrappers.errors import (
     ValueRangeError,
     VictimError,
 )
-from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.registry import Rewards, Robust, Select
 from adv_wrappers.threats.presets import as_threat, parse_when, presets
 from adv_wrappers.training.agent_fit import (
@@ -109,6 +108,7 @@ from adv_wrappers.training.sb3.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.training.scoring import SIDE_BY_SIDE, Scoring, ScoringSetup
 from adv_wrappers.utils.checks import check_choice, either
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.number_text import number_text
 from adv_wrappers.utils.processes import check_env_workers, pickled
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.utils.validation import (

@@ -36,7 +36,6 @@ from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.training.defences.atla import ADVERSARY_FILES, LearningAdversary
 from adv_wrappers.training.defences.method import RobustTraining, hardened_before
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
@@ -46,6 +45,7 @@ from adv_wrappers.training.sb3.algorithms import Training
 from adv_wrappers.training.sb3.conversion import update_normaliser
 from adv_wrappers.training.sb3.vec_env import AgentVecEnv
 from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring
+from adv_wrappers.utils.number_text import number_text
 from adv_wrappers.victims import Victim, from_sb3, load_card, save_card
 from adv_wrappers.wrappers.layer import Layer
 

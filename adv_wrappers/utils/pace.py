@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from adv_wrappers.utils.parsing import duration
+from adv_wrappers.utils.number_text import duration
 
 Progress = Callable[[str, int, int], None]  # what runs, how many of its parts are done, and how many it has
 EVERY_S = 10.0  # seconds between lines

@@ -99,24 +99,3 @@ def parse_value(text: str) -> Any:
     except (ValueError, TypeError, SyntaxError, ZeroDivisionError):
         return text
     return value if isinstance(value, (int, float, str)) else text
-
-
-def counted(count: float, name: str) -> str:
-    """How many there are, in words: whole numbers as they are, others to three digits.
-
-    >>> counted(1, "critic"), counted(1280, "episode"), counted(2.5, "grey level")
-    ('1 critic', '1280 episodes', '2.5 grey levels')
-    """
-    number = f"{count:.3g}" if isinstance(count, float) else str(count)
-    return f"{number} {name}{'' if count == 1 else 's'}"
-
-
-def duration(seconds: float) -> str:
-    """How long something takes, in words, to the second, the minute, or a tenth of an hour.
-
-    >>> duration(31.4), duration(150), duration(9000)
-    ('31 s', '2 min', '2.5 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.statistics.confidence_intervals import mean_interval
+from adv_wrappers.utils.number_text import interval_text, number_text, share_text
 from adv_wrappers.utils.validation import OpenShare, checked
 
 Reduction = Literal["any", "last", "sum", "mean", "min", "max"]
@@ -156,8 +157,8 @@ class MetricSummary:
 
     def __str__(self) -> str:
         if self.is_rate:
-            return f"{100 * self.mean:.0f}% ({100 * self.low:.0f} to {100 * self.high:.0f})"
-        return f"{self.mean:.4g} ({self.low:.4g} to {self.high:.4g})"
+            return f"{share_text(self.mean)} ({100 * self.low:.0f} to {100 * self.high:.0f})"
+        return f"{number_text(self.mean)} ({interval_text(self.low, self.high)})"
 
 
 def metric_summary(text: str, values: Sequence[float], lengths: Sequence[int]) -> MetricSummary:

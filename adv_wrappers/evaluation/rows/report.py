@@ -22,6 +22,7 @@ from adv_wrappers.rendering.table import Tabular, TextTable, plain
 from adv_wrappers.threats.text import unique
 from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.json_schema import json_schema
+from adv_wrappers.utils.number_text import interval_text, number_text, share_text
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 from adv_wrappers.utils.scalar_log import scalar_log, summary_writer
 from adv_wrappers.utils.validation import Count, Positive, checked
@@ -199,7 +200,7 @@ class Report(Tabular):
             (
                 row.label,
                 number_text(row.mean_return),
-                interval_text(row),
+                marked(interval_text(row.low, row.high, ".."), row),
                 *(number_text(row.get(key)) for key in ("median", "regret")),
                 *(share_text(row.get(key)) for key in ("impact", "attacked_fraction", "action_change")),
                 number_text(row.linf),
@@ -318,23 +319,6 @@ def pandas_module() -> Any:
         return importlib.import_module("pandas")
     except ImportError as error:
         raise AdvWrappersError("to_dataframe needs pandas: pip install pandas") from error
-
-
-def interval_text(row: Mapping[str, Any]) -> str:
-    """The interval of a row's mean, as a table has it, :func:`marked` where it is none of 95%."""
-    return marked(f"{number_text(row['low'])} .. {number_text(row['high'])}", row)
-
-
-def number_text(value: float | None) -> str:
-    """A number of a table: four digits that matter, and a dash where there is none."""
-    if value is None:
-        return "-"
-    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def share_text(value: float | None) -> str:
-    """A share of a table, as a percentage."""
-    return "-" if value is None else f"{100 * value:.0f}%"
 
 
 def metric_text(row: Row, name: str) -> str:

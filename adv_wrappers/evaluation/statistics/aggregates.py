@@ -23,12 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.rows.report import number_text, pandas_module
+from adv_wrappers.evaluation.rows.report import pandas_module
 from adv_wrappers.evaluation.rows.stored_rows import RowSource, StoredRow, read_rows
 from adv_wrappers.evaluation.statistics.return_range import described_range
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.utils.checks import finite_float
+from adv_wrappers.utils.number_text import interval_text, number_text
 from adv_wrappers.utils.validation import Limits, Seed, checked
 
 Scores = Mapping[str, NDArray[np.float64]]  # by environment, those of its runs
@@ -238,7 +239,14 @@ class Aggregates(Tabular):
         """The table, one row a group; below it are the ranges and the notes."""
         columns = (self.by, "IQM", f"{100 * self.level:g}% interval", "mean", "runs", "environments")
         rows = [
-            (g.name, number_text(g.iqm), _interval_text(g), number_text(g.mean), str(g.runs), str(len(g.scores)))
+            (
+                g.name,
+                number_text(g.iqm),
+                interval_text(g.low, g.high),
+                number_text(g.mean),
+                str(g.runs),
+                str(len(g.scores)),
+            )
             for g in self.groups
         ]
         return TextTable("normalised scores", columns, tuple(rows), tuple(self._explanations()))
@@ -253,7 +261,7 @@ class Aggregates(Tabular):
         taus = np.linspace(low, high, _TAUS)
         lines = []
         for group in self.groups:
-            label = f"{group.name}\nIQM {number_text(group.iqm)}, {_interval_text(group)}"
+            label = f"{group.name}\nIQM {number_text(group.iqm)}, {interval_text(group.low, group.high)}"
             lines.append(BandedLine(label, taus, *self.profile(group.name, taus)))
         labels = "normalised score tau", "share of runs with a score above tau"
         plot_lines([LinesPanel("", lines)], path, f"runs by {self.by}", labels, self._explanations(), steps=True)
@@ -334,10 +342,6 @@ def aggregate(
 def _end(value: NDArray[np.float64]) -> float | None:
     """An end of an interval; None where there is none."""
     return None if np.isnan(value) else float(value)
-
-
-def _interval_text(group: ScoreGroup) -> str:
-    return "-" if group.low is None else f"{number_text(group.low)} to {number_text(group.high)}"
 
 
 def _text(value: object) -> str:

@@ -24,7 +24,6 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.evaluation.statistics.confidence_intervals import (
     FEW,
     LEAST_EPISODES,
@@ -34,6 +33,7 @@ from adv_wrappers.evaluation.statistics.confidence_intervals import (
     least_probability,
     mean_interval,
 )
+from adv_wrappers.utils.number_text import number_text
 
 Verdict: TypeAlias = Literal["shown", "not shown", "below"]
 

@@ -19,7 +19,7 @@ from adv_wrappers.studies.report.choices import ADVERSARIES, ReportChoices
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import text_of
-from adv_wrappers.utils.parsing import duration
+from adv_wrappers.utils.number_text import duration
 
 STEPS = 1_000_000  # of the training that is advised, as many as train-agent takes by itself
 _MINUTES = 5.0  # of a report and a comparison, where this one was not given any

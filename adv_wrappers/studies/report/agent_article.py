@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.evaluation.statistics.confidence_intervals import footnotes
 from adv_wrappers.studies.report.article import (
     LARGEST_PICTURES,
@@ -39,7 +38,7 @@ from adv_wrappers.studies.report.charts import (
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, Sweep, with_search_named
 from adv_wrappers.studies.report.verdict import NEAR, Verdict, verdict
 from adv_wrappers.threats.presets import presets
-from adv_wrappers.utils.parsing import duration
+from adv_wrappers.utils.number_text import duration, number_text
 
 _MOST_ROWS = 500  # of the table of attacks
 _MOST_RUNS = 12  # lines of the chart of episodes

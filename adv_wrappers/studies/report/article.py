@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adv_wrappers.errors import OutputError
-from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.evaluation.statistics.confidence_intervals import MeanWithInterval
 from adv_wrappers.studies.report.charts import LineChart, Table, eps_text
 from adv_wrappers.utils.files import probe_file
+from adv_wrappers.utils.number_text import number_text
 
 if TYPE_CHECKING:
     import jinja2

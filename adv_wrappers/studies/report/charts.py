@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.evaluation.statistics.confidence_intervals import MeanWithInterval
+from adv_wrappers.utils.number_text import number_text
 
 Tone = Literal["attack", "certified", "clean", "other"]  # a class of the style sheet
 Legend = Sequence[tuple[str, str]]  # a tone, or "tick", and what it stands for

@@ -16,7 +16,6 @@ from typing import Annotated, Any
 
 from adv_wrappers.environments.environment import MakeEnv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.evaluation.statistics.confidence_intervals import (
     MeanWithInterval,
     caveat,
@@ -45,6 +44,7 @@ from adv_wrappers.studies.report.sections import (
 )
 from adv_wrappers.studies.report.verdict import headline
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.number_text import interval_text, number_text
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.validation import Limits, checked
 
@@ -243,8 +243,9 @@ def _kept(one: AttackRow, other: AttackRow, labels: Labels) -> str:
     """Two means in words, and their difference, as far as the episodes tell them apart."""
     difference, apart = _difference(one, other), "which these episodes do not tell apart"
     if difference.side:
-        low, high = number_text(difference.low), number_text(difference.high)
-        interval = "too few or too alike for an interval" if difference.caveat else f"95% interval {low} to {high}"
+        interval = f"95% interval {interval_text(difference.low, difference.high)}"
+        if difference.caveat:
+            interval = "too few or too alike for an interval"
         apart = f"a difference of {number_text(difference.mean)} ({interval})"
     return f"{number_text(other.mean)} of {labels[1]} and {number_text(one.mean)} of {labels[0]}, {apart}"
 

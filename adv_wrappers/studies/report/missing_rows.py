@@ -26,8 +26,9 @@ from adv_wrappers.studies.report.trials import TrialPlayer
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from adv_wrappers.utils.number_text import counted, duration
 from adv_wrappers.utils.pace import Progress
-from adv_wrappers.utils.parsing import counted, duration, split_stack
+from adv_wrappers.utils.parsing import split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 

@@ -30,8 +30,8 @@ from adv_wrappers.studies.report.trials import TrialPlayer, grouped_by_attack
 from adv_wrappers.studies.report.verdict import GREY_LEVELS, Verdict, verdict
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import LOCK, holding, write
+from adv_wrappers.utils.number_text import duration
 from adv_wrappers.utils.pace import Progress
-from adv_wrappers.utils.parsing import duration
 from adv_wrappers.utils.validation import EnvCount, EpisodeCount, Limits, Seed, Workers, checked
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim

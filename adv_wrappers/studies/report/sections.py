@@ -36,7 +36,8 @@ from adv_wrappers.studies.report.choices import ReportChoices, read_choices
 from adv_wrappers.studies.report.eps_search import strongest_by_eps
 from adv_wrappers.studies.report.trials import Trial
 from adv_wrappers.threats.text import without_number
-from adv_wrappers.utils.parsing import counted, without_arguments
+from adv_wrappers.utils.number_text import counted
+from adv_wrappers.utils.parsing import without_arguments
 
 Kind = Literal[
     "clean", "sweep", "feature", "entries", "moment", "few", "action", "daylight", "fault", "dynamics", "other"

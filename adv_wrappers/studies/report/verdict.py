@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.evaluation.statistics.confidence_intervals import LEAST_EPISODES, MeanWithInterval, unseen
 from adv_wrappers.studies.report.advice import NextStep, hardening, own_training, words_of_agent
 from adv_wrappers.studies.report.charts import eps_text
@@ -17,7 +16,7 @@ from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.eps_search import broken_eps
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, held
 from adv_wrappers.studies.report.trials import NO_LOSS, SOME_LOSS
-from adv_wrappers.utils.parsing import counted
+from adv_wrappers.utils.number_text import counted, interval_text, number_text
 
 GREY_LEVELS = "grey levels"  # the unit of eps on images
 NEAR = 1.5  # the ratio of two eps that are said to be about the same
@@ -60,7 +59,7 @@ class VerdictFigure(MeanWithInterval):
     @property
     def about(self) -> str:
         """What it is, beside it on a page."""
-        interval = f"95% interval {number_text(self.low)} to {number_text(self.high)}"
+        interval = f"95% interval {interval_text(self.low, self.high)}"
         if self.caveat:
             interval = f"{counted(self.episodes, 'episode')}, too few or too alike for an interval"
         at = "" if self.eps is None else f" at eps {eps_text(self.eps)}"

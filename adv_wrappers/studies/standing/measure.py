@@ -40,7 +40,7 @@ from adv_wrappers.studies.suite.untrained_attacks import beam
 from adv_wrappers.threats.presets import as_threat, parse_perturbation
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.parsing import duration
+from adv_wrappers.utils.number_text import duration
 from adv_wrappers.utils.validation import AboveZero, Minutes, Seed, check_fields, checked
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.victim import Victim

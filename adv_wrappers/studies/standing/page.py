@@ -14,7 +14,7 @@ from adv_wrappers.rendering.table import grouped
 from adv_wrappers.studies.report.article import render
 from adv_wrappers.studies.standing.entry import StandingEntry
 from adv_wrappers.studies.standing.measure import ATTACKS
-from adv_wrappers.utils.parsing import duration
+from adv_wrappers.utils.number_text import duration
 
 STANDING_PAGE = "standing.html"  # the name of its file
 TITLE = "The standing of agents under attack"

@@ -22,7 +22,7 @@ from adv_wrappers.training.models.critic_scan import check_critic_settings, scan
 from adv_wrappers.training.models.imitation import LEAST_QUERIES, check_imitable, imitate
 from adv_wrappers.training.models.robust_sarsa import exploring_victim
 from adv_wrappers.utils.checks import check_choice, check_names
-from adv_wrappers.utils.parsing import counted
+from adv_wrappers.utils.number_text import counted
 from adv_wrappers.utils.validation import expected_arguments
 
 SARSA = "robust-sarsa"

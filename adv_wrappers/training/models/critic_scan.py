@@ -19,10 +19,11 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.rows.report import Report, number_text
+from adv_wrappers.evaluation.rows.report import Report
 from adv_wrappers.training.folder import check_chosen_folder
 from adv_wrappers.training.models.robust_sarsa import CriticSetting, CriticSettings, CriticTraining, exploring_victim
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.number_text import number_text
 from adv_wrappers.utils.validation import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.auxiliary_networks import Critic

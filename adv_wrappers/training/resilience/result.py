@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.rendering.plots import TrainingCurve, plot_histograms, plot_trainings
 from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.utils.files import write_json
+from adv_wrappers.utils.number_text import number_text
 
 LAST = 100  # episodes that the training columns of Table 6 are taken over
 TABLE_COLUMNS = (

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
-from adv_wrappers.evaluation.rows.report import Report, number_text
+from adv_wrappers.evaluation.rows.report import Report
 from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.evaluation.rows.row_key import revision, versions
 from tests.evaluation.made_reports import made_row
@@ -157,10 +157,6 @@ def test_plot(report: Report, tmp_path: Path) -> None:
     report.plot(tmp_path / "new" / "p.png")
     data = (tmp_path / "new" / "p.png").read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
-
-
-def test_numbers_of_a_table() -> None:
-    assert [number_text(v) for v in (None, 3614.52, 0.07512, -21.0)] == ["-", "3614.5", "0.0751", "-21"]
 
 
 def test_versions_and_revision() -> None:

@@ -11,11 +11,11 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.studies.report.charts import eps_text
 from adv_wrappers.studies.report.comparison_page import _pair, compare_pages
 from adv_wrappers.studies.report.sections import read_reports
 from adv_wrappers.studies.report.verdict import headline
+from adv_wrappers.utils.number_text import number_text
 from tests.episodes import short_episodes_of
 
 SOME = ["noise:eps=0.2", "noise:eps=0.4", "pgd:eps=0.2"]

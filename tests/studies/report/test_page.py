@@ -14,7 +14,6 @@ from PIL import Image
 
 import adv_wrappers as adv
 from adv_wrappers.errors import OutputError, ValueRangeError
-from adv_wrappers.evaluation.rows.report import number_text
 from adv_wrappers.evaluation.statistics.confidence_intervals import MeanWithInterval
 from adv_wrappers.studies.report import agent_article
 from adv_wrappers.studies.report import page as page_module
@@ -23,6 +22,7 @@ from adv_wrappers.studies.report.article import GENERATOR
 from adv_wrappers.studies.report.charts import Line, LineChart, Point
 from adv_wrappers.studies.report.page import LARGEST_PAGE, write_page
 from adv_wrappers.studies.report.sections import read_reports, sorted_report
+from adv_wrappers.utils.number_text import number_text
 from tests.every_case import every_case
 
 NASTY = """<script>alert("1")</script> '"&amp; ]]> $x$ --> </svg> id="x" font-family: y; 0.12345 #0a0a01"""
