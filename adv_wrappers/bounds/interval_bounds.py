@@ -69,7 +69,7 @@ def monotone(*kinds: type[nn.Module]) -> None:
 
     Clamps, activations, pooling, normalisers that divide by something positive, putting a constant beside the input.
     """
-    rule(*kinds)(lambda layer, low, high: LayerOperation(layer).interval(low, high))
+    rule(*kinds)(lambda layer, low, high: LayerOperation(layer).at_ends(low, high))
 
 
 def known() -> tuple[str, ...]:

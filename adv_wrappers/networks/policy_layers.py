@@ -30,6 +30,7 @@ _clip_backward = torch.ops.aten.hardtanh_backward.grad_input
 class Normalize(nn.Module, Elementwise):
     """``clip((x - mean) / std, -clip, clip)``, the observation rule of normalised agents; ``clip=None`` for none."""
 
+    monotone = True
     kind = "normalize"
     frees_output = True
 
@@ -150,6 +151,7 @@ def _beyond(low: float, high: float, dtype: torch.dtype) -> tuple[float, float]:
 class AppendLogStd(nn.Module, Operation):
     """Puts an observation-independent log standard deviation beside the mean: ``[B, D] -> [B, 2 D]``."""
 
+    monotone = True
     kind = "append_log_std"
     takes_rows = True
 
@@ -213,6 +215,7 @@ class OneHot(nn.Module, Operation):
 class TwoLogits(nn.Module, Operation):
     """Logits of bits to logits of (0, 1) side by side, ``[B, D] -> [B, 2 D]``."""
 
+    monotone = True
     kind = "two_logits"
     takes_rows = True
 
@@ -230,6 +233,7 @@ class TwoLogits(nn.Module, Operation):
 class QuantileMean(nn.Module, Operation):
     """Quantiles of Q-values to Q-values, ``[B, quantiles * A] -> [B, A]``."""
 
+    monotone = True
     kind = "quantile_mean"
     defaults: ClassVar = {"quantiles": None}
     takes_rows = True

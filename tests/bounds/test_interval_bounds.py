@@ -190,6 +190,16 @@ def test_a_rule_for_a_layer_that_has_a_written_form_alone():
     assert interval(Cubed(), x, 2 * x)[1].item() == 8 and crown(Cubed(), x, 2 * x)[1].item() == 8
 
 
+def test_an_operation_has_to_say_how_it_is_bounded():
+    @register
+    class Squared(nn.Module, Operation):
+        def forward(self, x):
+            return x**2
+
+    with pytest.raises(NotImplementedError, match="Squared has no bounds: expected interval"):
+        interval(Squared(), -torch.ones(1, 1), torch.ones(1, 1))
+
+
 @pytest.mark.parametrize(
     ("low", "high", "word"),
     [

@@ -118,6 +118,8 @@ class FromInput(Elementwise):
 class Bent(Relaxed, FromOutput, LayerOperation):
     """Two straight lines that meet in 0: a slope below, and 1 above."""
 
+    monotone = True
+
     @property
     def below(self) -> float:
         """The slope below 0."""
@@ -199,6 +201,7 @@ class LeakyReLU(Bent):
 class ELU(FromOutput, LayerOperation):
     """The positive part, and ``alpha (exp(x) - 1)`` below 0."""
 
+    monotone = True
     layers = (nn.ELU,)
     kind = "elu"
     onnx = "Elu"
@@ -254,6 +257,8 @@ class Softplus(FromInput, LayerOperation):
 
 class Clamp(Relaxed):
     """``clamp(x, least, most)``: convex around the lower bend, concave around the upper one."""
+
+    monotone = True
 
     @property
     def ends(self) -> tuple[float, float]:

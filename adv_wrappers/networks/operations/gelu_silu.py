@@ -44,7 +44,7 @@ class Gated(Relaxed, FromInput, LayerOperation):
     def interval(self, low: Tensor, high: Tensor) -> Bounds:
         bottom = self.least_point
         crosses = (low < bottom) & (high > bottom)
-        at_low, at_high = super().interval(low, high)
+        at_low, at_high = self.at_ends(low, high)
         least = torch.where(crosses, self(low.new_tensor(bottom)), torch.minimum(at_low, at_high))
         return least, torch.maximum(at_low, at_high)
 

@@ -54,7 +54,7 @@ class Operation:
     autograd over the operation alone unless a subclass writes it out. The gradient that ``backward`` takes is memory of
     its own, to be written over as one likes.
 
-    Bounds: a subclass of which each output falls with none of the inputs needs no :meth:`interval` of its own. One that
+    Bounds: a subclass says that it is ``monotone``, or writes :meth:`interval`, or that it is not ``bounded``. One that
     is affine says so, and has linear bounds; so has a :class:`.Relaxed`. Of another one, they end at its box.
 
     Attributes:
@@ -67,6 +67,7 @@ class Operation:
         copies_gradient: whether what :meth:`backward` returns is new memory, and what it takes stays as it is.
         several: whether it takes any number of values, and then :meth:`run` and :meth:`backward` tuples.
         bounded: whether it has bounds.
+        monotone: whether each output falls with none of the inputs, so that its bounds are its values at their ends.
         takes_rows: whether interval bounds multiply a specification into it.
         steepest: its slope at most, for errors that go through a function of every element.
         kind: its name in a card; None where there is none.
@@ -81,6 +82,7 @@ class Operation:
     copies_gradient: ClassVar[bool] = False
     several: ClassVar[bool] = False
     bounded: ClassVar[bool] = True
+    monotone: ClassVar[bool] = False
     takes_rows: ClassVar[bool] = False
     steepest: ClassVar[float] = 1.0
     kind: ClassVar[str | None] = None
@@ -143,7 +145,18 @@ class Operation:
     # --------------------------------------------------------------------------------------------------- bounds
 
     def interval(self, low: Any, high: Any) -> Bounds:
-        """The box of its outputs for a box of inputs; ends are tuples where it takes several."""
+        """The box of its outputs for a box of inputs; ends are tuples where it takes several.
+
+        Raises:
+            NotImplementedError: for a subclass that neither writes this nor is ``monotone``.
+        """
+        if not self.monotone:
+            name = type(self).__name__
+            raise NotImplementedError(f"{name} has no bounds: expected interval(), monotone = True or bounded = False")
+        return self.at_ends(low, high)
+
+    def at_ends(self, low: Any, high: Any) -> Bounds:
+        """Its values at both ends of a box."""
         if getattr(self.layer, "inplace", False):
             low, high = low.clone(), high.clone()
         return self(low), self(high)

@@ -19,6 +19,7 @@ from adv_wrappers.networks.operations.operation import LayerOperation, register
 class AveragePool(LayerOperation):
     """Means of windows."""
 
+    monotone = True
     layers = (nn.AvgPool2d, nn.AdaptiveAvgPool2d)
 
     def is_affine(self) -> bool:
@@ -33,6 +34,7 @@ class MaxPool(LayerOperation):
     element of the window can exceed that, and elsewhere the constant that none exceeds (as of Singh et al. 2019).
     """
 
+    monotone = True
     layers = (nn.MaxPool2d,)
     calls = (functional.max_pool2d,)
     frees_output = True

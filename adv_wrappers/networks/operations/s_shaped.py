@@ -27,6 +27,7 @@ _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 class Tanh(Relaxed, FromOutput, LayerOperation):
     """The hyperbolic tangent."""
 
+    monotone = True
     layers = (nn.Tanh,)
     kind = "tanh"
     onnx = "Tanh"
@@ -59,6 +60,7 @@ _EXACT = (torch.float32, torch.float64)
 class Sigmoid(Relaxed, FromOutput, LayerOperation):
     """The logistic function, ``(1 + tanh(x / 2)) / 2``."""
 
+    monotone = True
     layers = (nn.Sigmoid,)
     kind = "sigmoid"
     onnx = "Sigmoid"

@@ -20,6 +20,8 @@ SAME_ROWS = -2  # among the sizes of a Reshape: as many as the input has
 class SameElements(Operation):
     """The same elements in the same order."""
 
+    monotone = True
+
     def backward(self, g: Tensor, memory: Memory) -> Tensor:
         return g.reshape(memory.kept.shape)
 
