@@ -19,9 +19,11 @@ import torch
 _AUTOCAST = ("cpu", "cuda")
 # What has a newer switch, fp32_precision. What stands above others comes first: these follow it unless they were set
 # themselves, and would not any more once they were.
-_ABOVE = ("backends", "backends.cudnn")
-_PRODUCTS = ("backends.cuda.matmul", "backends.cudnn.conv", "backends.cudnn.rnn")
-_OF_PROCESSORS = ("backends.mkldnn.matmul", "backends.mkldnn.conv", "backends.mkldnn.rnn")
+_SWITCHES = (
+    "backends", "backends.cudnn",
+    "backends.cuda.matmul", "backends.cudnn.conv", "backends.cudnn.rnn",
+    "backends.mkldnn.matmul", "backends.mkldnn.conv", "backends.mkldnn.rnn",
+)  # fmt: skip
 _FULL = ("ieee", "none")  # of the newer switches; none is the default of all but cudnn's
 
 
@@ -32,15 +34,15 @@ def full_precision() -> Iterator[None]:
         for kind in _AUTOCAST:
             if torch.is_autocast_enabled(kind):
                 before.enter_context(torch.autocast(kind, enabled=False))
-        _set_older(before, "highest", False)
-        _set_newer(before, (*_ABOVE, *_PRODUCTS, *_OF_PROCESSORS), "ieee", lambda found: found in _FULL)
+        _set_older(before)
+        _set_newer(before)
         yield
 
 
-def _set_older(before: ExitStack, products: str, tf32: bool) -> None:
+def _set_older(before: ExitStack) -> None:
     switches: tuple[tuple[Callable[[], object], Callable[..., object], object], ...] = (
-        (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, products),
-        (lambda: torch.backends.cudnn.allow_tf32, lambda on: setattr(torch.backends.cudnn, "allow_tf32", on), tf32),
+        (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"),
+        (lambda: torch.backends.cudnn.allow_tf32, lambda on: setattr(torch.backends.cudnn, "allow_tf32", on), False),
     )
     for read, write, value in switches:
         try:
@@ -52,13 +54,13 @@ def _set_older(before: ExitStack, products: str, tf32: bool) -> None:
             write(value)
 
 
-def _set_newer(before: ExitStack, names: tuple[str, ...], value: str, fits: Callable[[str], bool]) -> None:
-    for name in names:
+def _set_newer(before: ExitStack) -> None:
+    for name in _SWITCHES:
         try:
             switch = attrgetter(name)(torch)
             found = switch.fp32_precision
         except AttributeError:  # torch 2.8 has none
             continue
-        if not fits(found):
+        if found not in _FULL:
             before.callback(setattr, switch, "fp32_precision", found)
-            switch.fp32_precision = value
+            switch.fp32_precision = "ieee"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,21 @@ class PolicyRunner:
         """:meth:`act` at one observation ``[*S]``, or a dictionary or tuple of some, of a runner of one row."""
         single = obs if isinstance(obs, (dict, tuple)) else np.asarray(obs)
         return self.act(map_leaves(lambda leaf: np.asarray(leaf)[None], single))[0]
+
+    def episode(self, env: Any, seed: int | None) -> Iterator[tuple[Any, bool]]:
+        """An episode of one environment, played by a runner of one row; a step is taken when it is asked for.
+
+        Yields:
+            Every observation, that of the reset first, and whether the episode is over with it.
+        """
+        obs, _ = env.reset(seed=seed)
+        self.reset(None, [seed])
+        over = False
+        yield obs, over
+        while not over:
+            obs, _, terminated, truncated, _ = env.step(self.act_one(obs))
+            over = bool(terminated or truncated)
+            yield obs, over
 
     def peek(self, obs: Any, rows: NDArray[np.intp] | None = None) -> Array:
         """The actions that :meth:`act` would return at ``obs``, for some rows (None for all); nothing advances."""

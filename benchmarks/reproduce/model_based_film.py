@@ -31,14 +31,12 @@ def film(threat: Any, row: Any) -> list[tuple[Any, float]]:
     physics = env.unwrapped._env.physics
     if threat is not None:
         env = adv.wrap(env, threat, victim=victim)
-    runner = PolicyRunner(victim, 1)
-    obs, _ = env.reset(seed=SEED)
-    runner.reset(None, [SEED])
     frames = []
-    for t in range(TIMES[-1] + 1):
+    for t, _ in enumerate(PolicyRunner(victim, 1).episode(env, SEED)):
         if t in TIMES:
             frames.append((physics.render(240, 320, camera_id="side"), float(physics.torso_height())))
-        obs, *_ = env.step(runner.act(obs[None])[0])
+        if t == TIMES[-1]:
+            break
     return frames
 
 

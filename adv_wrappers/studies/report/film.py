@@ -125,15 +125,14 @@ def write_side_by_side(
 
 def _rendered(env: Any, victim: Victim, seed: int, steps: range, deadline: Deadline | None = None) -> list[Any]:
     """What an environment renders at some steps of an episode, and at its end where that comes before, or the time."""
-    runner, found = PolicyRunner(victim, 1), list[Any]()
-    obs, _ = env.reset(seed=seed)
-    runner.reset(None, [seed])
-    for step in range(steps.stop):
+    found = list[Any]()
+    for step, (_, over) in enumerate(PolicyRunner(victim, 1).episode(env, seed)):
+        if over or (step and deadline is not None and deadline.passed):
+            return [*found, env.render()]
+        if step == steps.stop:
+            break
         if step in steps:
             found.append(env.render())
-        obs, _, terminated, truncated, _ = env.step(runner.act_one(obs))
-        if terminated or truncated or (deadline is not None and deadline.passed):
-            return [*found, env.render()]
     return found
 
 

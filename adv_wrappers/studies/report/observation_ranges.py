@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -221,19 +220,16 @@ def _play(
     Returns:
         Whether it was played before ``until``, and its length.
     """
-    obs, _ = env.reset(seed=seed)
-    runner.reset(None, [seed])
-    for step in itertools.count(1):
-        # what is seen, then what the victim does
+    for step, (obs, over) in enumerate(runner.episode(env, seed)):
+        # an episode that nothing limits goes on until its end, or the error that it has none
+        if over or (step >= most and is_limited(env)):
+            return True, step
+        if step and until is not None and until.passed:
+            return False, step
+        # what is seen before it acts
         for field, values in zip(fields, seen, strict=True):
             if not field.discrete and not (_is_image(field) and field.bounded):  # of these nothing is measured
                 values.append(np.array(field.take(obs, batched=False)[0]))
-        obs, _, terminated, truncated, _ = env.step(runner.act_one(obs))
-        # an episode that nothing limits goes on until its end, or the error that it has none
-        if terminated or truncated or (step >= most and is_limited(env)):
-            return True, step
-        if until is not None and until.passed:
-            return False, step
     raise AssertionError
 
 
