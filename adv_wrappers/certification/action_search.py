@@ -16,7 +16,8 @@ that were found, holds for every attack, whenever the search stops. Two orders a
 
 A state whose bound is not below the lowest return found so far is dropped, since nothing lower follows from it: that
 includes the paper's rule to stop at a sequence of the worst return there is. A state that equals one met before to the
-bit, with at least its reward so far, is dropped too: the same follows from it.
+bit, with at least its reward so far, is dropped too: the same follows from it. Two steps of BankHeist by each of its 18
+actions lead to 16 states, two of Pong's 6 to 10.
 """
 
 from __future__ import annotations

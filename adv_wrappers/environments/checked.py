@@ -66,8 +66,10 @@ class TransparentEnv(gym.Wrapper[Any, Any, Any, Any]):
         return self.env.spec
 
 
-# Calls of environments that are under way, by the identity of what is called: its text, and how many came before.
-_UNDER_WAY: dict[int, tuple[Callable[[], str], int]] = {}
+# Calls that are under way, by the identity of what is called: the call, of which environment or function, and how many
+# came before.
+_UNDER_WAY: dict[int, tuple[str, object, int]] = {}
+_MAKING = "the function that makes the environment"
 _ALIVE: weakref.WeakSet[CheckedEnv] = weakref.WeakSet()
 HANGING_SECONDS = 30.0  # without an answer, after which it is said which call waits
 _LOOK_SECONDS = 5.0
@@ -82,10 +84,11 @@ def hanging(since: Mapping[tuple[int, int], float], now: float) -> tuple[dict[tu
         now: seconds.
     """
     found, sentences = dict[tuple[int, int], float](), list[str]()
-    for key, (text, before) in [*_UNDER_WAY.items()]:
+    for key, (call, of, before) in [*_UNDER_WAY.items()]:
         began = since.get((key, before), now)
         if now - began >= HANGING_SECONDS:
-            sentences.append(f"{text()} has not answered for {now - began:.0f} s")
+            called = f"{call} of {_name(of)}" if isinstance(of, gym.Env) else f"{call}, {of!s:.60},"
+            sentences.append(f"{called} has not answered for {now - began:.0f} s")
             began = math.inf
         found[key, before] = began
     return found, sentences
@@ -136,7 +139,7 @@ class CheckedEnv(TransparentEnv, KeepsItself):
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset the environment."""
         self._steps, self._calls = 0, self._calls + 1
-        _UNDER_WAY[id(self)] = self._resetting, self._calls
+        _UNDER_WAY[id(self)] = "reset", self.env, self._calls
         try:
             make_worlds_anew(self.env.unwrapped)
             answer = checked_reset(self.env, seed, options, self._space)
@@ -150,7 +153,7 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         """One step; what is as usual passes a few comparisons."""
         # what is under way is noted, so that a step that never returns can be told of
         self._calls += 1
-        _UNDER_WAY[id(self)] = self._stepping, self._calls
+        _UNDER_WAY[id(self)] = "step", self.env, self._calls
         try:
             answer = self.env.step(action)
         except (Exception, SystemExit) as error:
@@ -193,7 +196,7 @@ class CheckedEnv(TransparentEnv, KeepsItself):
     def close(self) -> None:
         """Close the environment; what it raises there is a warning, since what was played is worth no less."""
         self._calls += 1
-        _UNDER_WAY[id(self)] = self._closing, self._calls
+        _UNDER_WAY[id(self)] = "close", self.env, self._calls
         _ALIVE.discard(self)
         try:
             super().close()
@@ -209,15 +212,6 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         """Keep the contents of the environment in a snapshot, and the number of steps."""
         walk.visit(self.env)
         walk.kept.append((_put_steps, self, self._steps))
-
-    def _resetting(self) -> str:
-        return f"reset of {_name(self.env)}"
-
-    def _stepping(self) -> str:
-        return f"step of {_name(self.env)}"
-
-    def _closing(self) -> str:
-        return f"close of {_name(self.env)}"
 
     def _goes_on(self) -> None:
         """Say that an episode does not end, and end it at last."""
@@ -269,15 +263,13 @@ def made_by(make: Callable[[], object]) -> CheckedEnv:
         SpaceError: for what is no single environment.
     """
     maker = getattr(make, "__self__", make)  # an Environment, whose text is its name
-    _UNDER_WAY[id(make)] = lambda: f"the function that makes the environment, {maker!s:.60},", 0
+    _UNDER_WAY[id(make)] = _MAKING, maker, 0
     if not any(thread.name == _watch.__qualname__ for thread in threading.enumerate()):
         threading.Thread(target=_watch, name=_watch.__qualname__, daemon=True).start()
     try:
         return CheckedEnv(check_one(make()))
     except SystemExit as error:  # as of a simulator without its licence
-        raise SpaceError(
-            f"the function that makes the environment, {maker!s:.60}, raised {with_place(error)}"
-        ) from error
+        raise SpaceError(f"{_MAKING}, {maker!s:.60}, raised {with_place(error)}") from error
     finally:
         _UNDER_WAY.pop(id(make), None)
 

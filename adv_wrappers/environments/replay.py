@@ -159,14 +159,14 @@ class ReplayRecorder(TransparentEnv, KeepsItself):
                 walk.seen = seen
                 self.why = f"cannot be saved: {error.text}"
             else:
-                walk.kept.append((put_moment, self, self._at))
+                walk.kept.append((ReplayRecorder.put_moment, self, self._at))
                 return
         # else the moment alone is kept, to be reached by a replay
         if self._at is None:
             raise NotCopied(self.env, "which is replayed, and has no state yet: call reset first")
         # what wrappers hold of the environment, such as its emulator, is brought back with it
         walk.seen.update(map(id, (self.env, *self.env.__dict__.values())))
-        walk.kept.append((go_to, self, self._at))
+        walk.kept.append((ReplayRecorder.go_to, self, self._at))
 
     def put_moment(self, moment: Moment | None) -> None:
         """Note that the environment was brought to a moment, by its contents."""
@@ -214,16 +214,6 @@ class ReplayRecorder(TransparentEnv, KeepsItself):
             put(target, kept)
         make_worlds_anew(self.env)
         return Answer(_digest(self.env.reset(seed=call.seed, options=copy.deepcopy(call.options))[0]))
-
-
-def go_to(recorder: ReplayRecorder, moment: Moment) -> None:
-    """Bring the environment of a recorder to a moment, by a replay."""
-    recorder.go_to(moment)
-
-
-def put_moment(recorder: ReplayRecorder, moment: Moment | None) -> None:
-    """Note where a recorder's environment is, whose contents were brought back."""
-    recorder.put_moment(moment)
 
 
 def record_for_replay(env: Any) -> Any:

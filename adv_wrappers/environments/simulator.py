@@ -38,6 +38,14 @@ _OTHERS = {
 }
 
 
+def stacked(space: spaces.Space[Any], observations: list[Any]) -> Any:
+    """Observations of a space side by side, as a vector environment returns them."""
+    if isinstance(space, spaces.Box):
+        return np.stack(observations).astype(space.dtype, copy=False)
+    empty: Any = create_empty_array(space, len(observations))
+    return concatenate(space, observations, empty)
+
+
 class Simulator:
     """Tries actions in the rows that a layer attacks at one step.
 
@@ -233,9 +241,9 @@ class EnvironmentBeneath:
         if self.single:
             return trees.map_leaves(lambda leaf: np.asarray(leaf)[None], observations[0])
         env = self.env
-        space = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
-        empty: Any = create_empty_array(space, len(observations))
-        return concatenate(space, observations, empty)
+        return stacked(
+            env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space, observations
+        )
 
     def __getstate__(self) -> dict[str, object]:
         """Emulators and MuJoCo's data in old snapshots have no pickle, and are not needed."""

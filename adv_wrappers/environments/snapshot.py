@@ -35,7 +35,7 @@ from adv_wrappers.environments.object_snapshot import (
     is_mujoco_data,
     random_parts,
 )
-from adv_wrappers.environments.replay import go_to, put_moment, recorders_of
+from adv_wrappers.environments.replay import ReplayRecorder, recorders_of
 from adv_wrappers.errors import SnapshotError
 
 
@@ -159,9 +159,9 @@ class StateFingerprints:
         parts = list[object]()
         try:
             for put, target, content in kept:
-                if put in HIDDEN or put is go_to:
+                if put in HIDDEN or put is ReplayRecorder.go_to:
                     return None
-                if put is put_moment:  # how the environment came there, which is no part of its state
+                if put is ReplayRecorder.put_moment:  # how the environment came there, which is no part of its state
                     continue
                 parts += self._identity(type(target)), self._comparable(numbers, content)
         except _NotComparable:

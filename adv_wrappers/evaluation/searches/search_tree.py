@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import concatenate, create_empty_array
 from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
@@ -31,6 +30,7 @@ from adv_wrappers.core.action_masks import action_mask_of, mask_path
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment
 from adv_wrappers.environments.replay import record_for_replay
+from adv_wrappers.environments.simulator import stacked
 from adv_wrappers.environments.snapshot import Snapshot, check_repeats, difference, random_states
 from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.victims import Victim, load_victim
@@ -240,11 +240,7 @@ class DeterministicEpisodes:
 
     def batch(self, observations: list[Any]) -> Any:
         """Observations side by side, as a vector environment returns them."""
-        space = self.env.observation_space
-        if isinstance(space, spaces.Box):
-            return np.stack(observations).astype(space.dtype, copy=False)
-        empty: Any = create_empty_array(space, len(observations))
-        return concatenate(space, observations, empty)
+        return stacked(self.env.observation_space, observations)
 
     def close(self) -> None:
         """Close the environment."""
