@@ -52,6 +52,7 @@ class AdversaryLayer(Layer):
     on: ClassVar[On] = "observation"
     observation_space: Any
     action_space: Any
+    _spec_around: Any
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class AdversaryLayer(Layer):
 
         # an actor on actions or the dynamics attacks in a layer of its own, beneath
         threat, beneath = self._threats(within, when, shape, acted)
-        self._wrapped = env
+        self._spec_around = env
         self._layer_beneath: Layer | None = None if beneath is None else wrap(env, beneath, victim=self.victim)
         super().__init__(env if beneath is None else self._layer_beneath, threat, quantize=quantize)
         # the adversary's action is handed to the engines through their memory, and the victim acts by the runner of
@@ -367,15 +368,6 @@ class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
         if self.observe != "state":
             arguments["observe"] = self.observe
         return arguments if self.quantize else {**arguments, "quantize": False}
-
-    @property
-    def spec(self) -> Any:  # type: ignore[override]
-        """Spec of the wrapped environment with this layer added: the layer of actions beneath is a part of it."""
-        inner, self.env = self.env, self._wrapped
-        try:
-            return super().spec
-        finally:
-            self.env = inner
 
 
 VectorAdversaryEnv = AdversaryEnv.of_vector

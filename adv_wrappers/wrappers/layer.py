@@ -220,6 +220,7 @@ class EnvWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     rows = 1
     whole_spec = False  # set by a registered id, whose own spec already describes the stack
+    _spec_around: Any = None  # the environment that specs add it to, where it has made what lies in between
 
     def _wrap_one(self, env: Any, hint: str = "", **arguments: Any) -> None:
         """Be the wrapper of an environment; the arguments are recorded, and ``hint`` says what others take.
@@ -236,7 +237,15 @@ class EnvWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def spec(self) -> Any:  # type: ignore[override]
         """Spec of the wrapped environment with this wrapper added, made anew: the budgets of layers may change."""
         self._cached_spec = None
-        return self.env.unwrapped.spec if self.whole_spec else super().spec
+        if self.whole_spec:
+            return self.env.unwrapped.spec
+        if self._spec_around is None:
+            return super().spec
+        inner, self.env = self.env, self._spec_around
+        try:
+            return super().spec
+        finally:
+            self.env = inner
 
 
 class AnyVectorWrapper(VectorWrapper):

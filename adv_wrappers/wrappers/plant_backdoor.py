@@ -21,13 +21,13 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.utils.validation import NotNegative, OpenShare, checked
-from adv_wrappers.wrappers.layer import AnyEnv
+from adv_wrappers.wrappers.layer import AnyEnv, EnvWrapper
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
 
 TRUE_REWARD = "true_reward"  # of a step, in info
 
 
-class PlantBackdoor(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class PlantBackdoor(EnvWrapper):
     """For trainings alone: plants a backdoor in whatever agent is trained in the environment.
 
     The environment's own reward stays in ``info["true_reward"]``. Draws follow the reset seed.
@@ -77,19 +77,11 @@ class PlantBackdoor(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         )
         layer: Any = PerturbObservation(env, threat, when=Bernoulli(share))
         gym.Wrapper.__init__(self, layer)
+        self._spec_around = layer.env
         self.target = int(target)
         self.bonus = reward
         self.strong = bool(strong)
         self._layer, self._shown = layer, False
-
-    @property
-    def spec(self) -> Any:  # type: ignore[override]
-        """Spec of the environment with this wrapper added, which makes the layer of the trigger again."""
-        inner, self.env = self.env, self._layer.env
-        try:
-            return super().spec
-        finally:
-            self.env = inner
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Begin an episode."""
