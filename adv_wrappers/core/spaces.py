@@ -53,15 +53,30 @@ def from_zero(space: Space) -> Space:
     >>> from_zero(spaces.Dict(a=spaces.Discrete(3, start=5), b=spaces.MultiDiscrete([2, 3], start=[1, 7])))
     Dict('a': Discrete(3), 'b': MultiDiscrete([2 3]))
     """
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict([(key, from_zero(leaf)) for key, leaf in space.spaces.items()])
+
+    def numbered(leaf: Space, path: Path) -> Space:
+        if isinstance(leaf, spaces.Discrete):
+            return spaces.Discrete(int(leaf.n)) if leaf.start != 0 else leaf
+        if isinstance(leaf, spaces.MultiDiscrete):
+            return spaces.MultiDiscrete(leaf.nvec, dtype=leaf.dtype.type) if np.any(leaf.start) else leaf
+        return leaf
+
+    return with_leaves(space, numbered)
+
+
+def with_leaves(space: Space, change: Callable[[Space, Path], Space], path: Path = ()) -> Space:
+    """A space with other leaves in its Dicts and Tuples; any other space is a leaf itself.
+
+    Args:
+        space: the space.
+        change: from a leaf, and its path, to what stands in its place.
+        path: of the space.
+    """
+    if isinstance(space, spaces.Dict):  # pairs: a dictionary would have its keys sorted
+        return spaces.Dict([(key, with_leaves(leaf, change, (*path, key))) for key, leaf in space.spaces.items()])
     if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([from_zero(leaf) for leaf in space.spaces])
-    if isinstance(space, spaces.Discrete):
-        return spaces.Discrete(int(space.n)) if space.start != 0 else space
-    if isinstance(space, spaces.MultiDiscrete):
-        return spaces.MultiDiscrete(space.nvec, dtype=space.dtype.type) if np.any(space.start) else space
-    return space
+        return spaces.Tuple([with_leaves(leaf, change, (*path, i)) for i, leaf in enumerate(space.spaces)])
+    return change(space, path)
 
 
 def numbered_as(own: Space, space: Space) -> Space:
@@ -97,16 +112,13 @@ def path_to(space: Space, key: Key) -> tuple[Path, Space] | None:
     return None
 
 
-def leaf_keys(space: Space, above: Key | None = None) -> list[Key | None]:
+def leaf_keys(space: Space) -> list[Key | None]:
     """The keys of all leaves of a Dict or Tuple space, those of spaces in spaces with slashes; None for any other.
 
     >>> leaf_keys(spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)]), "b": spaces.Discrete(4)}))
     ['a/0', 'a/1', 'b']
     """
-    inside = children(space)
-    if not inside:
-        return [above]
-    return [leaf for key, one in inside for leaf in leaf_keys(one, key if above is None else f"{above}/{key}")]
+    return [key for key, _ in _places(space)] or [None]
 
 
 def has_images(space: Space) -> bool:
@@ -376,7 +388,7 @@ def children(space: Space) -> list[tuple[Key, Space]]:
     return [*enumerate(space.spaces)] if isinstance(space, spaces.Tuple) else []
 
 
-def _places(space: Space, key: Key | None) -> Iterator[tuple[Key, Space]]:
+def _places(space: Space, key: Key | None = None) -> Iterator[tuple[Key, Space]]:
     """The leaves beneath a space, by the keys that name them."""
     for one, child in children(space):
         place = one if key is None else f"{key}/{one}"

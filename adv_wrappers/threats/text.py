@@ -19,7 +19,7 @@ from adv_wrappers.core.budgets.budget import Budget, Linf, OfFrames, budget_of
 from adv_wrappers.core.budgets.frame_stack import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.serialization import Value, same_value
-from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.threat import ThreatModel, replace_victims, victims_in
 from adv_wrappers.core.timing import Timing
 from adv_wrappers.daylight import Daylight
 from adv_wrappers.daylight.daylight import transform_of
@@ -286,9 +286,12 @@ def _timing_text(when: object, victim: Victim | None, open_too: bool) -> str:
         return f"<{_bare_name(when)}>"
     if any(not _same_victim(slot, victim) if slot is not None else not open_too for slot in _victim_fields(when)):
         return f"<{_bare_name(when)} of another victim>"
-    text = str(_without_victims(when))
+    timing = when  # with every victim left open
+    for found in victims_in(when):
+        timing = replace_victims(timing, found, None)
+    text = str(timing)
     try:
-        return text if parse_when(text) == _without_victims(when) else f"<{_bare_name(when)}>"
+        return text if parse_when(text) == timing else f"<{_bare_name(when)}>"
     except ThreatError:
         return f"<{_bare_name(when)}>"
 
@@ -299,15 +302,3 @@ def _is_readable(when: object) -> bool:
         return False
     parts = [getattr(when, field.name) for field in dataclasses.fields(when)]  # type: ignore[arg-type]
     return all(_is_readable(part) for part in parts if isinstance(part, Value) or callable(part))
-
-
-def _without_victims(value: object) -> Any:
-    """A timing with every ``victim`` left open."""
-    if not isinstance(value, Value):
-        return value
-    changes = {
-        field.name: None if field.name == "victim" else _without_victims(getattr(value, field.name))
-        for field in dataclasses.fields(value)  # type: ignore[arg-type]
-        if field.init
-    }
-    return dataclasses.replace(value, **changes)  # type: ignore[type-var]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -37,7 +37,7 @@ from adv_wrappers.core.engine.clock import Seeds, row_seeds
 from adv_wrappers.core.engine.engine import Autoreset, Engine, Wrapped
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import How, On, When
-from adv_wrappers.core.spaces import At, Field, Path, leaf_at, with_leaf
+from adv_wrappers.core.spaces import At, Field, Path, leaf_at, with_leaf, with_leaves
 from adv_wrappers.core.spaces import from_zero as numbered_from_zero
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.timing import Bernoulli
@@ -511,19 +511,14 @@ def as_float(space: Space, threat: ThreatModel) -> Space:
         return space
     if field.discrete:
         raise SpaceError(f"quantize=False makes floats of integers, and {field.leaves[0]} has choices: leave it away")
-    return _with_floats(space, field.paths or ((),))
+    paths = field.paths or ((),)
 
+    def floats(leaf: Any, path: Path) -> Space:
+        if path not in paths:
+            return leaf  # type: ignore[no-any-return]
+        return spaces.Box(leaf.low.astype(np.float32), leaf.high.astype(np.float32), dtype=np.float32)
 
-def _with_floats(space: Any, paths: Collection[Path]) -> Space:
-    """A space with Boxes of float32 at the ends of some paths."""
-    if () in paths:
-        return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        pairs = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        made: Any = [(key, _with_floats(leaf, [path[1:] for path in paths if path[0] == key])) for key, leaf in pairs]
-        # pairs: a dictionary would have its keys sorted
-        return spaces.Dict(made) if isinstance(space, spaces.Dict) else spaces.Tuple([leaf for _, leaf in made])
-    return space  # type: ignore[no-any-return]
+    return with_leaves(space, floats)
 
 
 def floated(obs: Any, paths: tuple[Path, ...] | None = None) -> Any:
