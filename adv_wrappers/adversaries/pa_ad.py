@@ -40,6 +40,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import NoneType
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -141,11 +142,40 @@ class TowardPolicy:
         return torch.cat([move, 1 - (2 * (log_std - goal_log_std)).exp()], -1)
 
 
+class FormActor(Actor):
+    """An actor whose action is a direction in which the policy changes, or what it is brought to: its ``form``.
+
+    Raises:
+        VictimError: for a victim with several discrete actions at once.
+        ValueRangeError: for ``target`` in a range of actions without bounds.
+    """
+
+    form: ActorForm | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        expect_victim(self.name, self.victim)
+        space = None if self.victim is None else self.victim.action_space
+        if not isinstance(space, (spaces.Discrete, spaces.Box, NoneType)):
+            raise VictimError(f"{self.name} takes one discrete action or continuous ones, this victim acts in {space}")
+        if space is not None and self.resolved_form == "target":
+            check_bounded(self.name, space)
+
+    @property
+    def resolved_form(self) -> str:
+        """``direction`` or ``target``: the given form, or the default for this victim."""
+        raise NotImplementedError
+
+    @property
+    def direction(self) -> bool:
+        return self.resolved_form == "direction"
+
+
 Variant = Literal["linear-first", "literal", "released"]
 
 
 @dataclass(frozen=True)
-class PAAD(Actor):
+class PAAD(FormActor):
     """The adversary's action is a direction in the space of policies, or a policy to bring the victim to.
 
     Args:
@@ -189,30 +219,19 @@ class PAAD(Actor):
             raise ValueRangeError(
                 "the released code takes one ascent and its last point: restarts and keep are not its"
             )
-        expect_victim(self.name, self.victim)
         if self.victim is None:
             return
         # the actor climbs by the victim's gradient, in the space of its policies
         need_gradient(self.name, self.victim)
-        space = self.victim.action_space
-        if not isinstance(space, (spaces.Discrete, spaces.Box)):
-            raise VictimError(f"pa-ad takes one discrete action or continuous ones, this victim acts in {space}")
-        if self.resolved_form == "target":
-            check_bounded(self.name, space)
         if self.variance and (self.victim.kind != "gaussian" or self.resolved_form != "target"):
             raise ValueRangeError("variance goes with Gaussian policies and form='target'")
 
     @property
     def resolved_form(self) -> str:
-        """``direction`` or ``target``: the given form, or the default for this victim."""
         space = self.victim.action_space
         boundless = isinstance(space, spaces.Box) and not space.is_bounded()  # then no target lies within a range
         known = self.victim.kind == "logits" or (self.victim.kind != "q" and self.variant != "linear-first")
         return self.form or ("direction" if known or boundless else "target")
-
-    @property
-    def direction(self) -> bool:
-        return self.resolved_form == "direction"
 
     def action_space(self, shape: tuple[int, ...]) -> ActorSpace:
         expect_victim(self.name, self.victim)
@@ -304,7 +323,7 @@ def zero_sum_basis(n: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ActionPAAD(ActionActor):
+class ActionPAAD(ActionActor, FormActor):
     """The adversary's action is a direction in the space of the victim's actions, or one of them.
 
     Args:
@@ -323,25 +342,12 @@ class ActionPAAD(ActionActor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect_victim(self.name, self.victim)
-        if self.victim is None:
-            return
-        space = self.victim.action_space
-        if not isinstance(space, (spaces.Discrete, spaces.Box)):
-            raise VictimError(f"pa-ad-action takes one discrete action or continuous ones, this victim acts in {space}")
-        if isinstance(space, spaces.Discrete) and self.form == "direction":
+        if self.victim is not None and self.victim.discrete and self.form == "direction":
             raise ValueRangeError("discrete actions have no direction: form must be 'target' or None")
-        if self.form == "target":
-            check_bounded(self.name, space)
 
     @property
     def resolved_form(self) -> str:
-        """``direction`` or ``target``: the given form, or the default for this victim."""
         return self.form or ("target" if isinstance(self.victim.action_space, spaces.Discrete) else "direction")
-
-    @property
-    def direction(self) -> bool:
-        return self.resolved_form == "direction"
 
     def action_space(self, shape: tuple[int, ...]) -> ActorSpace:
         expect_victim(self.name, self.victim)
