@@ -1,10 +1,9 @@
 """The default settings of the algorithms of Stable-Baselines3, by what they train; whatever a user gives comes first.
 
 - Adversaries (:func:`adversary_settings`): see the head of :mod:`adv_wrappers.training.adversary`.
-- Adversaries that learn when to attack (:func:`timing_settings`): see
-  :mod:`adv_wrappers.training.resilience.resilience`.
+- Adversaries that learn when to attack: ``timing_settings`` of :mod:`adv_wrappers.training.resilience.resilience`.
 - Agents (:func:`agent_settings`): see the head of :mod:`adv_wrappers.training.agent`.
-- DQN of Behzadan and Hsu 2019, table 5 (``DQN``): see :mod:`adv_wrappers.training.sb3.prioritized_dqn`.
+- DQN of Behzadan and Hsu 2019: ``TABLE_5`` of :mod:`adv_wrappers.training.sb3.prioritized_dqn`.
 
 Networks are not among them (``policy_kwargs``): they follow from what is observed.
 """
@@ -16,19 +15,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from adv_wrappers.training.sb3.director_networks import minibatch
+from adv_wrappers.training.sb3.prioritized_dqn import TABLE_5
 
 AlgorithmSettings = Mapping[str, Any]
-DQN: AlgorithmSettings = {
-    "gamma": 0.99,
-    "learning_rate": 1e-3,
-    "buffer_size": 50_000,
-    "learning_starts": 1000,
-    "batch_size": 32,
-    "train_freq": 1,
-    "target_update_interval": 500,
-    "exploration_fraction": 0.1,
-    "exploration_final_eps": 0.02,
-}
 _UPDATE_EVERY = 8  # steps of an agent of DQN, as in Oikarinen et al. 2020
 
 
@@ -42,7 +31,7 @@ def adversary_settings(algorithm: str, rows: int, flat: bool, given: AlgorithmSe
         given: settings that take precedence.
     """
     if algorithm == "dqn":
-        return {**DQN, **given}
+        return {**TABLE_5, **given}
     common = {"gamma": 0.99, "gae_lambda": 0.95, "ent_coef": 0.0 if flat else 0.01}
     if algorithm == "a2c":
         return {**common, "n_steps": 16, "learning_rate": 7e-4, **given}
@@ -50,20 +39,6 @@ def adversary_settings(algorithm: str, rows: int, flat: bool, given: AlgorithmSe
     batch, epochs = minibatch(rows, steps), 10 if flat else 4
     own = {"n_steps": steps, "batch_size": batch, "n_epochs": epochs, "learning_rate": 3e-4}
     return {**common, **own, **given}
-
-
-def timing_settings(algorithm: str, flat: bool, given: AlgorithmSettings) -> dict[str, Any]:
-    """What differs from :func:`adversary_settings` for an adversary that learns when to attack.
-
-    Args:
-        algorithm: ``"ppo"``, ``"a2c"`` or ``"dqn"``.
-        flat: whether observations have one dimension; else they are images, whose other settings stay.
-        given: settings that take precedence.
-    """
-    if algorithm == "dqn":
-        return {**given}
-    rate = {"learning_rate": 3e-3} if algorithm == "ppo" else {}
-    return {"gamma": 1.0, **({**rate, "ent_coef": 0.01} if flat else {}), **given}
 
 
 def agent_settings(algorithm: str, rows: int, images: bool, given: AlgorithmSettings) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,8 +39,19 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.training.sb3 import hyperparameters
 from adv_wrappers.utils.checks import number
+
+TABLE_5: Mapping[str, Any] = {
+    "gamma": 0.99,
+    "learning_rate": 1e-3,
+    "buffer_size": 50_000,
+    "learning_starts": 1000,
+    "batch_size": 32,
+    "train_freq": 1,
+    "target_update_interval": 500,
+    "exploration_fraction": 0.1,
+    "exploration_final_eps": 0.02,
+}
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Prioritised experience replay (Schaul et al. 2016), the proportional variant, as a buffer of Stable-Baselines3.
@@ -269,7 +281,7 @@ class PrioritizedDQN(DQN):
         alpha, beta: exponents of the priorities, and of the importance weights at the beginning.
         param_noise: whether to explore by parameter-space noise; otherwise eps-greedily.
         **settings: further arguments of SB3's DQN; their defaults are those of the paper, or of OpenAI Baselines where
-            the paper has none (:data:`adv_wrappers.training.sb3.hyperparameters.DQN`).
+            the paper has none (``TABLE_5``).
 
     Raises:
         ValueRangeError: for exponents out of [0, 1].
@@ -301,7 +313,7 @@ class PrioritizedDQN(DQN):
             env,
             replay_buffer_class=PrioritizedReplayBuffer,
             replay_buffer_kwargs={"alpha": alpha},
-            **{**hyperparameters.DQN, **settings},
+            **{**TABLE_5, **settings},
         )
 
     def _setup_model(self) -> None:

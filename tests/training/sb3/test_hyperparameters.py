@@ -9,8 +9,9 @@ import pytest
 pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from adv_wrappers.training.resilience.resilience import timing_settings
 from adv_wrappers.training.sb3.algorithms import ALGORITHMS, check_settings
-from adv_wrappers.training.sb3.hyperparameters import adversary_settings, agent_settings, timing_settings
+from adv_wrappers.training.sb3.hyperparameters import adversary_settings, agent_settings
 from adv_wrappers.training.sb3.prioritized_dqn import PrioritizedDQN
 
 
