@@ -43,7 +43,6 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 
@@ -93,16 +92,14 @@ from adv_wrappers.training.sb3.conversion import (
     MLPPolicy,
     RecurrentPolicy,
     live_victim,
-    load_q_weights,
     load_weights,
     networks_of_agent,
     policy_kwargs_of,
-    q_policy_kwargs_of,
 )
 from adv_wrappers.training.sb3.hyperparameters import agent_settings
 from adv_wrappers.training.sb3.image_policy import ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.sb3.one_environment import OneEnvironment, only_one_runs
-from adv_wrappers.training.sb3.prioritized_dqn import LayerNormQPolicy, PrioritizedDQN
+from adv_wrappers.training.sb3.prioritized_dqn import LayerNormQPolicy
 from adv_wrappers.training.sb3.vec_env import AgentVecEnv
 from adv_wrappers.training.sb3.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.training.scoring import SIDE_BY_SIDE, Scoring, ScoringSetup
@@ -223,11 +220,9 @@ class AdversarySpec:
                 raise ThreatError("when= is the timing of an adversary, and there is none: give adversary=")
             return AdversarySpec()
         # an actor, by its name, its dictionary or itself, learns beside the agent
-        named = Value.kinds.get(adversary) if isinstance(adversary, str) else None
-        if isinstance(adversary, Mapping):
-            named = Value.kinds.get(str(adversary.get("type")))
-        if isinstance(adversary, Actor) or (named is not None and issubclass(named, Actor)):
-            kind = type(adversary) if named is None else named
+        name = adversary.get("type") if isinstance(adversary, Mapping) else adversary
+        kind = Value.kinds.get(name) if isinstance(name, str) else type(adversary)
+        if kind is not None and issubclass(kind, Actor):
             if issubclass(kind, (ActionActor, Hybrid)) or getattr(adversary, "on", "observation") == "action":
                 raise ThreatError(
                     f"agents are trained against actors on observations or the dynamics, got one on actions: "
@@ -384,11 +379,8 @@ def algorithm_settings(
     """
     kwargs: dict[str, Any]
     # networks like those that it starts from, or new ones
-    if parts is not None and algorithm.name == "dqn":
-        assert not isinstance(parts, RecurrentPolicy)
-        kwargs = q_policy_kwargs_of(parts)
-    elif parts is not None:
-        kwargs = policy_kwargs_of(parts)
+    if parts is not None:
+        kwargs = policy_kwargs_of(parts, q=algorithm.name == "dqn")
     elif images:
         kwargs = image_policy_kwargs()
     elif algorithm.recurrent:
@@ -441,7 +433,7 @@ def make_agent(
         normal.clip_obs = math.inf if parts.normalise.clip is None else parts.normalise.clip
     hold_statistics(normal, fixed=parts is not None)
     # the policy that has these networks
-    norms = isinstance(parts, MLPPolicy) and bool(parts.norms)
+    norms = isinstance(parts, MLPPolicy) and bool(parts.policy.norms)
     q_policy = LayerNormQPolicy if norms else DQNPolicy
     flat = "MlpLstmPolicy" if algorithm.recurrent else "MlpPolicy"
     policy = q_policy if algorithm.name == "dqn" else ImagePolicy if images else flat
@@ -455,11 +447,7 @@ def make_agent(
     # weights of the checkpoint, or of the agent that it starts from
     if checkpoint is not None:
         restore_model(model, *(checkpoint / name for name in AGENT_FILES))
-    elif isinstance(model, PrioritizedDQN) and parts is not None:
-        assert not isinstance(parts, RecurrentPolicy)
-        load_q_weights(model.policy, parts)
     elif parts is not None:
-        assert isinstance(model.policy, ActorCriticPolicy)
         load_weights(model.policy, parts)
     return model
 
@@ -708,10 +696,11 @@ def train_agent(
                 agent=agent.victim,
                 rows=make_rows(),
                 training=opposing,
-                checkpoint=checkpoint,
                 phase=phase,
                 ratio=ratio,
             )
+            if checkpoint is not None:
+                opponent.restore(checkpoint)
         agent.attack(spec.threat, opponent)
         # checkpoints are scored beside the training
         setup = ScoringSetup(played, episodes, training.seed, True, AgentScore(hardening), most)

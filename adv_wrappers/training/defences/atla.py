@@ -98,7 +98,6 @@ class LearningAdversary:
         agent: the agent as a live victim.
         rows: the adversary's environments.
         training: how it is trained, with all settings of the algorithm.
-        checkpoint: the folder of a checkpoint to go on from, or None.
         phase: the agent's steps between two phases of the adversary.
         ratio: the adversary's steps for each of the agent's.
 
@@ -118,7 +117,6 @@ class LearningAdversary:
         agent: Victim,
         rows: RowsVectorEnv,
         training: Training,
-        checkpoint: Path | None,
         phase: int,
         ratio: float,
     ) -> None:
@@ -128,9 +126,6 @@ class LearningAdversary:
         self.env, settings = adversary_game(rows, agent, actor, now, when), dict(training.settings)
         settings["policy_kwargs"] = {**policy_kwargs(self.env.observation_space), **settings.get("policy_kwargs", {})}
         model: Any = adversary_model(self.env, replace(training, settings=settings), True)
-        if checkpoint is not None:
-            restore_model(model, *(checkpoint / name for name in ADVERSARY_FILES))
-            model.env.seed(later_seed(training.seed, int(model.num_timesteps)))
         self.model: OnPolicyAlgorithm = model
         # in the agent's phase a snapshot of the director attacks, which does not change while the agent learns
         self.snapshot = DirectorSnapshot()
@@ -138,6 +133,13 @@ class LearningAdversary:
         self._actor = actor.open() if actor.victim is agent else actor  # as it is deployed, its victim left open
         self.threat = ThreatModel(actor.on, SnapshotAdversary(actor, self.snapshot), within, when)
         self.phase, self.ratio = phase, ratio
+
+    def restore(self, checkpoint: Path) -> None:
+        """Go on from the folder of a checkpoint."""
+        restore_model(self.model, *(checkpoint / name for name in ADVERSARY_FILES))
+        assert self.model.env is not None and self.model.seed is not None
+        self.model.env.seed(later_seed(self.model.seed, self.model.num_timesteps))
+        self.snapshot.update(self.model)
 
     def learn(self, steps: int) -> None:
         """Learn until it has ``ratio`` times the ``steps`` of the agent, which does not change."""

@@ -10,20 +10,20 @@ from typing import Any, Literal
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
-from torch import Tensor, nn
+from torch import nn
 
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.policy_layers import AppendLogStd, Normalize
 from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 from adv_wrappers.networks.tracing import layers_in_order
-from adv_wrappers.training.sb3.image_policy import ImageNetworks, ImagePolicy, image_networks_of, is_stack
+from adv_wrappers.training.sb3.image_policy import ImageNetworks, image_networks_of, is_stack
 from adv_wrappers.victims import Victim, from_sb3
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
+ACTIVATIONS: set[type[nn.Module]] = {nn.ReLU, nn.Tanh}
 
 
 @dataclass(frozen=True)
@@ -33,34 +33,21 @@ class MLP:
     Attributes:
         normalize: the layer before them, if there is one.
         linear: at least one.
-        activation: ``"relu"`` or ``"tanh"``; None where there is one layer alone.
-        end: what follows the last of them: a tanh, a log standard deviation, or nothing.
+        activation: ReLU or tanh; None where there is one layer alone.
+        end: the log standard deviation of actions behind the last of them, or None.
+        norms: of a Q-network, the layer normalisations behind its hidden layers, as many, or none.
     """
 
     normalize: Normalize | None
     linear: tuple[nn.Linear, ...]
-    activation: str | None
-    end: nn.Tanh | AppendLogStd | None
+    activation: type[nn.Module] | None
+    end: AppendLogStd | None
+    norms: tuple[nn.LayerNorm, ...] = ()
 
     @property
     def hidden(self) -> list[int]:
         """Widths of the hidden layers."""
         return [layer.out_features for layer in self.linear[:-1]]
-
-
-def mlp_of(layers: Sequence[nn.Module]) -> MLP | None:
-    """Layers in a row as an MLP, or None for what is none. Inputs are vectors: a ``Flatten`` does nothing."""
-    rest = [layer for layer in layers if not isinstance(layer, nn.Flatten)]
-    first = rest.pop(0) if rest and isinstance(rest[0], Normalize) else None
-    last = rest.pop() if rest and isinstance(rest[-1], (nn.Tanh, AppendLogStd)) else None
-    linear = tuple(layer for layer in rest[::2] if isinstance(layer, nn.Linear) and layer.bias is not None)
-    between = {next((name for name, kind in ACTIVATIONS.items() if type(layer) is kind), None) for layer in rest[1::2]}
-    if not linear or 2 * len(linear) - 1 != len(rest) or None in between or len(between) > 1:
-        return None
-    activation = next(iter(between), None)
-    # the second time for the types
-    normalize = first if isinstance(first, Normalize) else None
-    return MLP(normalize, linear, activation, last if isinstance(last, (nn.Tanh, AppendLogStd)) else None)
 
 
 @dataclass(frozen=True)
@@ -70,7 +57,6 @@ class MLPPolicy:
     Attributes:
         policy: the network of the actions, with the normaliser of observations and the log standard deviation.
         value: the network of the state value, or None.
-        norms: of a Q-network, the layer normalisations behind its hidden layers, as many, or none.
 
     Raises:
         VictimError: for different activations in the two networks, which no policy of SB3 has.
@@ -78,22 +64,18 @@ class MLPPolicy:
 
     policy: MLP
     value: MLP | None
-    norms: tuple[nn.LayerNorm, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self._activations) > 1:
-            found = " and ".join(self._activations)
-            raise VictimError(f"expected one activation in the networks of actions and state value, got {found}")
-
-    @property
-    def _activations(self) -> list[str]:
         found = {mlp.activation for mlp in (self.policy, self.value) if mlp is not None and mlp.activation is not None}
-        return sorted(found)
+        if len(found) > 1:
+            names = " and ".join(sorted(kind.__name__.lower() for kind in found))
+            raise VictimError(f"expected one activation in the networks of actions and state value, got {names}")
 
     @property
-    def activation(self) -> str | None:
-        """``"tanh"`` or ``"relu"``; None where there are no hidden layers."""
-        return next(iter(self._activations), None)
+    def activation(self) -> type[nn.Module] | None:
+        """ReLU or tanh; None where there are no hidden layers."""
+        own = self.policy.activation
+        return self.value.activation if own is None and self.value is not None else own
 
     @property
     def normalise(self) -> Normalize | None:
@@ -101,10 +83,14 @@ class MLPPolicy:
         return self.policy.normalize
 
     @property
-    def log_std(self) -> Tensor | None:
-        """Log standard deviations of the actions ``[D]``; None for discrete ones."""
-        end = self.policy.end
-        return end.log_std.detach().reshape(-1) if isinstance(end, AppendLogStd) else None
+    def layers(self) -> tuple[nn.Module, ...]:
+        """Those of the policy that have weights, layer normalisations last."""
+        return *self.policy.linear, *self.policy.norms
+
+    @property
+    def value_layers(self) -> tuple[nn.Module, ...]:
+        """Those of the value that have weights; none where the victim has no value."""
+        return () if self.value is None else self.value.linear
 
 
 @dataclass(frozen=True)
@@ -133,42 +119,38 @@ def networks_of_agent(victim: Victim) -> AgentNetworks:
     An MLP on observations ``[n]``, of a recurrent victim with an LSTM before it, or convolutions on images.
 
     Raises:
-        VictimError: for other victims.
+        VictimError: for other victims, and for networks of other layers than Linear with tanh or ReLU between, and
+            layer normalisation before these in a Q-network.
     """
-    if is_stack(victim.observation_space):
+    space, net, valued = victim.observation_space, getattr(victim, "net", None), getattr(victim, "value_net", None)
+    if is_stack(space):
         return image_networks_of(victim)
-    return recurrent_policy_of(victim) if victim.recurrent else mlp_policy_of(victim)
-
-
-def mlp_policy_of(victim: Victim) -> MLPPolicy:
-    """The parts of a victim whose networks are MLPs.
-
-    Raises:
-        VictimError: for recurrent victims, images, and networks of other layers than Linear with tanh or ReLU between,
-            and layer normalisation before these in a Q-network.
-    """
-    space, net = victim.observation_space, getattr(victim, "net", None)
-    if victim.recurrent or not isinstance(space, spaces.Box) or len(space.shape) != 1 or not isinstance(net, nn.Module):
-        what = "a recurrent victim" if victim.recurrent else f"one on {space}"
-        raise VictimError(f"expected a feed-forward network on observations [n], got {what}")
+    if victim.recurrent:
+        return recurrent_policy_of(victim)
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1 or not isinstance(net, nn.Module):
+        raise VictimError(f"expected a feed-forward network on observations [n], got one on {space}")
     if victim.kind == "q":
-        return _q_network(net)
-    valued = getattr(victim, "value_net", None)
+        return MLPPolicy(_mlp(net, q=True), None)
     return MLPPolicy(_mlp(net), _mlp(valued) if isinstance(valued, nn.Module) else None)
 
 
-def _q_network(net: nn.Module) -> MLPPolicy:
-    layers = layers_in_order(net, pairs=True) or []
-    norms = tuple(layer for layer in layers if isinstance(layer, nn.LayerNorm))
-    found = mlp_of([layer for layer in layers if not isinstance(layer, nn.LayerNorm)])
-    if found is None or isinstance(found.end, nn.Tanh) or not norms:
-        return MLPPolicy(_mlp(net), None)
+def _mlp(net: nn.Module, q: bool = False) -> MLP:
+    """A network as an MLP, with layer normalisations where it is a Q-network. A ``Flatten`` of vectors does nothing."""
+    layers = [layer for layer in layers_in_order(net, pairs=True) or [] if not isinstance(layer, nn.Flatten)]
+    norms = tuple(layer for layer in layers if q and isinstance(layer, nn.LayerNorm))
+    rest: list[Any] = [layer for layer in layers if layer not in norms]
+    first = rest.pop(0) if rest and isinstance(rest[0], Normalize) else None
+    last = rest.pop() if rest and isinstance(rest[-1], AppendLogStd) else None
+    linear = tuple(layer for layer in rest[::2] if isinstance(layer, nn.Linear) and layer.bias is not None)
+    between = {type(layer) for layer in rest[1::2]}
+    if not linear or 2 * len(linear) - 1 != len(rest) or len(between) > 1 or not between <= ACTIVATIONS:
+        raise VictimError(f"expected linear layers with tanh or ReLU between them, got {net}")
     # layer normalisation has to stand behind each hidden layer, with torch's defaults
-    behind = [before for before, layer in itertools.pairwise(layers) if isinstance(layer, nn.LayerNorm)]
+    behind = [before for before, layer in itertools.pairwise(layers) if layer in norms]
     same = all(norm.eps == 1e-5 and norm.weight is not None and norm.bias is not None for norm in norms)
-    if behind != list(found.linear[:-1]) or not same:
+    if norms and (behind != list(linear[:-1]) or not same):
         raise VictimError(f"expected layer normalisation, as torch has it, behind all hidden layers or none, got {net}")
-    return MLPPolicy(found, None, norms)
+    return MLP(first, linear, next(iter(between), None), last, norms)
 
 
 def recurrent_policy_of(victim: Victim) -> RecurrentPolicy:
@@ -224,74 +206,46 @@ def _with_linear(linear: Any, lstm: nn.LSTM) -> nn.LSTM:
     return found
 
 
-def _mlp(net: nn.Module) -> MLP:
-    found = mlp_of(layers_in_order(net, pairs=True) or [])
-    if found is None or isinstance(found.end, nn.Tanh):
-        raise VictimError(f"expected linear layers with tanh or ReLU between them, got {net}")
-    return found
-
-
-def policy_kwargs_of(parts: AgentNetworks) -> dict[str, Any]:
-    """The ``policy_kwargs`` of SB3's actor-critic policies for networks of the same sizes."""
+def policy_kwargs_of(parts: AgentNetworks, q: bool = False) -> dict[str, Any]:
+    """The ``policy_kwargs`` of SB3's actor-critic policies, or of its ``DQNPolicy``, for networks of the same sizes."""
     if isinstance(parts, ImageNetworks):
         return parts.policy_kwargs
     if isinstance(parts, RecurrentPolicy):
         sizes = {"lstm_hidden_size": parts.lstm.hidden_size, "n_lstm_layers": parts.lstm.num_layers}
         return {**sizes, **policy_kwargs_of(parts.heads)}
     hidden, value = parts.policy.hidden, parts.policy if parts.value is None else parts.value
-    activation = ACTIVATIONS[parts.activation or "tanh"]
-    return {"net_arch": {"pi": hidden, "vf": value.hidden}, "activation_fn": activation}
+    arch = hidden if q else {"pi": hidden, "vf": value.hidden}
+    return {"net_arch": arch, "activation_fn": parts.activation or (nn.ReLU if q else nn.Tanh)}
 
 
-@torch.no_grad()
-def load_weights(policy: ActorCriticPolicy, parts: AgentNetworks) -> None:
-    """Write the weights of a victim into an SB3 actor-critic policy made with :func:`policy_kwargs_of`."""
-    if isinstance(parts, ImageNetworks):
-        assert isinstance(policy, ImagePolicy)
-        parts.load_into(policy)
-        return
+def load_weights(policy: BasePolicy, parts: AgentNetworks) -> None:
+    """Write the weights of a victim into an SB3 policy made with :func:`policy_kwargs_of`, and into its target."""
+    own: Any = policy
     # LSTMs first, then what stands behind them
     if isinstance(parts, RecurrentPolicy):
-        recurrent: Any = policy
-        recurrent.lstm_actor.load_state_dict(parts.lstm.state_dict())
+        own.lstm_actor.load_state_dict(parts.lstm.state_dict())
         if parts.value_lstm is not None:
-            recurrent.lstm_critic.load_state_dict(parts.value_lstm.state_dict())
+            own.lstm_critic.load_state_dict(parts.value_lstm.state_dict())
         parts = parts.heads
-    # layer by layer, of the policy and of the value
-    extractor: Any = policy.mlp_extractor
-    pairs: list[tuple[Any, Any, MLP]] = [(extractor.policy_net, policy.action_net, parts.policy)]
-    if parts.value is not None:
-        pairs.append((extractor.value_net, policy.value_net, parts.value))
-    for hidden, last, mlp in pairs:
-        own = [*(layer for layer in hidden if isinstance(layer, nn.Linear)), last]
-        for mine, theirs in zip(own, mlp.linear, strict=True):
-            mine.weight.copy_(theirs.weight)
-            mine.bias.copy_(theirs.bias)
-    if parts.log_std is not None:
-        policy.log_std.copy_(parts.log_std)
+    images = isinstance(parts, ImageNetworks)
+    if isinstance(policy, DQNPolicy):
+        for net in (policy.q_net, policy.q_net_target):
+            _copy([net if images else net.q_net], parts.layers)  # a denoiser before an MLP stays as new
+        return
+    before = [own.features_extractor] if images else []
+    _copy([*before, own.mlp_extractor.policy_net, own.action_net], parts.layers)
+    if parts.value_layers:
+        _copy([own.mlp_extractor.value_net, own.value_net], parts.value_layers)
+    if isinstance(parts, MLPPolicy) and parts.policy.end is not None:
+        own.log_std.data.copy_(parts.policy.end.log_std.reshape(-1))
 
 
-def q_policy_kwargs_of(parts: MLPPolicy | ImageNetworks) -> dict[str, object]:
-    """The ``policy_kwargs`` of SB3's ``DQNPolicy`` for a network of the same sizes."""
-    if isinstance(parts, ImageNetworks):
-        return parts.policy_kwargs
-    return {"net_arch": parts.policy.hidden, "activation_fn": ACTIVATIONS[parts.policy.activation or "relu"]}
-
-
-@torch.no_grad()
-def load_q_weights(policy: DQNPolicy, parts: MLPPolicy | ImageNetworks) -> None:
-    """Write the weights of a victim into both networks of a policy made with :func:`q_policy_kwargs_of`."""
-    theirs: tuple[nn.Conv2d | nn.Linear | nn.LayerNorm, ...]
-    theirs = (*parts.trunk, parts.policy) if isinstance(parts, ImageNetworks) else (*parts.policy.linear, *parts.norms)
-    for net in (policy.q_net, policy.q_net_target):
-        inner: nn.Module = net if isinstance(parts, ImageNetworks) else net.q_net  # a denoiser before it stays as new
-        own: list[nn.Conv2d | nn.Linear | nn.LayerNorm]
-        own = [layer for layer in inner.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
-        own += [layer for layer in inner.modules() if isinstance(layer, nn.LayerNorm)]
-        for mine, layer in zip(own, theirs, strict=True):
-            assert mine.bias is not None and layer.bias is not None
-            mine.weight.copy_(layer.weight)
-            mine.bias.copy_(layer.bias)
+def _copy(into: Sequence[nn.Module], layers: Sequence[nn.Module]) -> None:
+    """Copy layers one by one into those of modules, layer normalisations after all others."""
+    own = [layer for module in into for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
+    norms = [layer for module in into for layer in module.modules() if isinstance(layer, nn.LayerNorm)]
+    for mine, other in zip([*own, *norms], layers, strict=True):
+        mine.load_state_dict(other.state_dict())
 
 
 def update_normaliser(victim: Victim, normal: VecNormalize) -> None:

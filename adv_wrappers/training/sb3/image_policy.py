@@ -106,18 +106,15 @@ class ImageNetworks:
         shapes = tuple((c.out_channels, c.kernel_size[0], c.stride[0]) for c in convs if isinstance(c, nn.Conv2d))
         return image_policy_kwargs(shapes, hidden.weight.shape[0])
 
-    @torch.no_grad()
-    def load_into(self, policy: ImagePolicy) -> None:
-        """Write the weights into a policy made with :attr:`policy_kwargs`."""
-        trunk = policy.features_extractor
-        assert isinstance(trunk, ImageTrunk)
-        own = [layer for layer in trunk.layers if isinstance(layer, (nn.Conv2d, nn.Linear))]
-        theirs = [*self.trunk, self.policy]
-        own.append(policy.action_net)  # type: ignore[arg-type]  # a linear layer for Discrete
-        if self.value is not None:
-            own, theirs = [*own, policy.value_net], [*theirs, self.value]
-        for mine, other in zip(own, theirs, strict=True):
-            mine.load_state_dict(other.state_dict())
+    @property
+    def layers(self) -> tuple[nn.Module, ...]:
+        """Those of trunk and policy."""
+        return *self.trunk, self.policy
+
+    @property
+    def value_layers(self) -> tuple[nn.Module, ...]:
+        """Those of the value alone."""
+        return () if self.value is None else (self.value,)
 
 
 def image_policy_kwargs(convs: tuple[Conv, ...] = NATURE, features_dim: int = 512) -> dict[str, object]:
