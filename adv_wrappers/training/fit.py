@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.utils import set_random_seed
@@ -105,6 +106,20 @@ def next_multiple(steps: int, every: int) -> int:
     (200, 300)
     """
     return (steps // every + 1) * every
+
+
+def write_at(logger: Logger, values: Mapping[str, float], steps: int, unprinted: Mapping[str, float]) -> None:
+    """Write to the outputs of SB3's logger at once: what the algorithm has recorded there waits for its own moment.
+
+    Args:
+        logger: the logger.
+        values: what is written, by name.
+        steps: those of the training that the values are of.
+        unprinted: what is written besides, but not in the tables that are printed.
+    """
+    excluded = {**dict.fromkeys(values, ()), **dict.fromkeys(unprinted, ("stdout",))}
+    for output in logger.output_formats:
+        output.write({**values, **unprinted}, excluded, steps)
 
 
 P = TypeVar("P")
@@ -266,5 +281,4 @@ class Fit(BaseCallback, Generic[P, R]):
             for name, value in values.items():
                 self.model.logger.record(name, value)
         else:
-            for output in self.model.logger.output_formats:
-                output.write(dict(values), {name: () for name in values}, steps)
+            write_at(self.model.logger, values, steps, {})

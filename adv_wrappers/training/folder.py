@@ -13,7 +13,7 @@ import shutil
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from safetensors import safe_open
@@ -31,10 +31,8 @@ from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.utils.files import make_folder, rename_file, write, write_json
 from adv_wrappers.utils.reading import PLAIN, check_same, decoding, json_form, read_json
 from adv_wrappers.utils.validation import MOST_SEED
-from adv_wrappers.victims.auxiliary_networks import SavedNetwork
 from adv_wrappers.victims.victim import Victim
 
-Saved = TypeVar("Saved", bound=SavedNetwork[Any])
 _FORMAT = 1  # of state.json
 STATE, TENSORS = "state.json", "state.safetensors"
 _CARD = ("weights.safetensors", "card.json")  # the card last: it has the hash of the weights
@@ -242,15 +240,6 @@ class TrainingFolder:
         warn_of_unknown(out, victim, environment, stacklevel=6)
         known = {"environment": environment.described, "victim": described_victim(victim)}
         return cls(out, kind, {**known, **about})
-
-    def save_network(self, kind: type[Saved], name: str, net: Any, **sections: object) -> Saved:
-        """The network that was learned, which ends the training: with its card, in the folder where there is one."""
-        made = kind.of(net, self.card(name, **sections))
-        if self.out is None:
-            return made
-        made = made.save(self.out)
-        self.finish()
-        return made
 
     def card(self, name: str, **sections: object) -> Section:
         """The card of a network that was learned: what was asked, what is given here, and by which versions."""

@@ -176,14 +176,17 @@ def train_dynamics(
         net = _fit(data, folder, progress)
         with closing(environment()) as made:
             names = list(feature_names(made)) or None
-        return folder.save_network(
-            Dynamics,
+        card = folder.card(
             "dynamics",
-            net,
             network={"features": data.obs.shape[1], "actions": data.act.shape[1]},
             feature_names=names,
             errors={source: _errors(net, held_out) for source, (_, held_out) in kept.items()},
         )
+        found = Dynamics.of(net, card)
+        if folder.out is not None:
+            found = found.save(folder.out)
+            folder.finish()
+        return found
 
 
 @dataclass

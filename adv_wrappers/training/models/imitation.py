@@ -17,15 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
-from safetensors import safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -39,9 +37,8 @@ from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.networks.policy_layers import Normalize
 from adv_wrappers.training.folder import STATE, TrainingFolder, described
 from adv_wrappers.training.models.networks import descend, tanh_mlp
-from adv_wrappers.training.models.trajectories import ContinuingEpisodes
+from adv_wrappers.training.models.trajectories import Arrays, ContinuingEpisodes
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.reading import decoding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.utils.validation import (
     EpisodeCount,
@@ -79,7 +76,7 @@ _GAIN = 0.1  # of the last layer's first weights
 
 
 @dataclass(frozen=True)
-class Labels:
+class Labels(Arrays):
     """What was asked, and what the victim answered.
 
     Attributes:
@@ -97,8 +94,7 @@ class Labels:
 
     def joined(self, other: Labels) -> Labels:
         """These and then the others."""
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return Labels(*(np.concatenate(pair) for pair in pairs))
+        return Labels(*map(np.concatenate, zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 def fit(
@@ -482,8 +478,13 @@ class _Imitating:
         asked = {**how, "threats": self.names, "threats_in_full": in_full}
         self.folder = TrainingFolder.of(out, "imitation", environment, victim, imitation=asked)
         self.labels: Labels | None = None
-        if self.folder.out is not None and self.folder.record and not self.folder.finished:
-            self.labels = self._kept_labels(self.folder.out)
+        if self.folder.out is None or not self.folder.record or self.folder.finished:
+            return
+        # the labels of the rounds that are done: the file may hold more, of one that was not scored
+        path, count = self.folder.out / QUERIES, self.folder.record[-1]["queries"]
+        self.labels = Labels.read(path).part(slice(count))
+        if len(self.labels) < count:
+            raise CardError(f"{path} holds {len(self.labels)} labels, and {self.folder.out / STATE} speaks of {count}")
 
     def run(self, progress: Callable[[int, int], None] | None) -> Imitation:
         """Ask what is left to ask, and return the result."""
@@ -579,8 +580,7 @@ class _Imitating:
         out = self.folder.out
         if out is None or self.labels is None:
             return
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in vars(self.labels).items()}
-        self.folder.keep(QUERIES, save(tensors))
+        self.folder.keep(QUERIES, self.labels.to_bytes())
         # the surrogate is a victim's card, which says how it came about
         described = self.environment.described
         save_card(
@@ -593,16 +593,3 @@ class _Imitating:
             result=result,
             versions=versions(),
         )
-
-    def _kept_labels(self, out: Path) -> Labels:
-        """The labels of the rounds that are done: the file may hold more, of one that was not scored.
-
-        Raises:
-            CardError: for a file that cannot be read, or holds less.
-        """
-        with decoding(out / QUERIES), safe_open(out / QUERIES, "pt") as file:
-            found = Labels(*(file.get_tensor(each.name).clone().numpy() for each in fields(Labels)))
-        count = self.folder.record[-1]["queries"]
-        if len(found) < count:
-            raise CardError(f"{out / QUERIES} holds {len(found)} labels, and {out / STATE} speaks of {count}")
-        return Labels(*(getattr(found, each.name)[:count] for each in fields(Labels)))

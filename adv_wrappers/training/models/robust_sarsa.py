@@ -434,14 +434,12 @@ class CriticTraining(Learner):
     def state_dict(self) -> dict[str, object]:
         """The network, its optimizer, what is known of returns, and the normaliser of the first round."""
         assert self.normalise is not None
-        learner = {"network": self.net.state_dict(), "optimizer": self.adam.state_dict()}
         known = {"mean": self.normalise.mean, "std": self.normalise.std, "moments": self.returns.moments}
-        return {"learner": learner, **known}
+        return {"learner": super().state_dict(), **known}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load what :meth:`state_dict` returned."""
-        self.net.load_state_dict(state["learner"]["network"])
-        self.adam.load_state_dict(state["learner"]["optimizer"])
+        super().load_state_dict(state["learner"])
         self.returns = ReturnStatistics(self.how.gamma, state["moments"])
         if self.normalise is None:
             mean, std = (state[name].to(self.victim.device) for name in ("mean", "std"))

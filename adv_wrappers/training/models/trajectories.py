@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -32,7 +32,26 @@ from adv_wrappers.wrappers.layer import AnyVectorEnv
 
 
 @dataclass(frozen=True)
-class Trajectories:
+class Arrays:
+    """Arrays by their names, in memory and as a file of safetensors."""
+
+    def part(self, where: slice) -> Self:
+        """The same of some entries of every array."""
+        return type(self)(**{each.name: getattr(self, each.name)[where] for each in fields(self)})
+
+    def to_bytes(self) -> bytes:
+        """As a file of safetensors."""
+        return save({each.name: np.ascontiguousarray(getattr(self, each.name)) for each in fields(self)})
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The arrays of a file; :class:`CardError` for a file of something else."""
+        with decoding(f"{path} as {cls.__name__.lower()}"), safe_open(path, "np") as file:
+            return cls(**{each.name: file.get_tensor(each.name) for each in fields(cls)})
+
+
+@dataclass(frozen=True)
+class Trajectories(Arrays):
     """What N environments returned over T steps, arrays ``[T, N, ...]``; ``over`` ends an episode.
 
     Attributes:
@@ -54,22 +73,7 @@ class Trajectories:
 
     def split(self, steps: int) -> tuple[Trajectories, Trajectories]:
         """The first ``steps`` steps of every environment, and the others."""
-        parts = (
-            Trajectories(*(getattr(self, each.name)[where] for each in fields(self)))
-            for where in (slice(None, steps), slice(steps, None))
-        )
-        first, second = parts
-        return first, second
-
-    def to_bytes(self) -> bytes:
-        """As a file of safetensors."""
-        return save({each.name: np.ascontiguousarray(getattr(self, each.name)) for each in fields(self)})
-
-    @classmethod
-    def read(cls, path: Path) -> Trajectories:
-        """The trajectories of a file; :class:`CardError` for a file of something else."""
-        with decoding(f"{path} as trajectories"), safe_open(path, "np") as file:
-            return cls(**{each.name: file.get_tensor(each.name) for each in fields(cls)})
+        return self.part(slice(None, steps)), self.part(slice(steps, None))
 
 
 def recorded_trajectories(episodes: Iterable[Any], n: int, k: int) -> Trajectories:
@@ -185,24 +189,17 @@ def collect(
         actions = _ActionDraws(space, noise, rows, draw)
         runner = None if victim is None else PolicyRunner(victim, rows)
         episodes = ContinuingEpisodes(envs, [] if runner is None else [runner], draw)
-        # memory for all steps
-        n, k = episodes.obs.shape[1], len(actions.half)
-        whole = (steps, rows)
-        seen, acted, then, reward = (np.zeros((*whole, *size), np.float32) for size in ((n,), (k,), (n,), ()))
-        found = Trajectories(seen, acted, then, reward, np.zeros(whole, bool))
+        played = list[list[Array]]()
 
         def choose(obs: Array) -> Array:
             return actions.drawn() if runner is None else actions.disturbed(runner.act(obs))
 
         # step by step, as the environment had it
-        for t, (before, act, after, reward, _, over) in enumerate(episodes.play(steps, choose)):
-            found.obs[t] = before
-            found.act[t] = act
-            found.next_obs[t] = after
-            found.reward[t], found.over[t] = reward, over
+        for *step, _, over in episodes.play(steps, choose):
+            played.append([*(np.array(part, np.float32) for part in step), over])
             if progress is not None:
-                progress((t + 1) * rows)
-        return found
+                progress(len(played) * rows)
+        return Trajectories(*map(np.stack, zip(*played, strict=True)))
 
 
 class ContinuingEpisodes:

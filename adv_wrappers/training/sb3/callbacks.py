@@ -26,7 +26,7 @@ from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.rows.report import Report
 from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
-from adv_wrappers.training.fit import next_multiple
+from adv_wrappers.training.fit import next_multiple, write_at
 from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.reading import read_json
 from adv_wrappers.utils.scalar_log import optional_log
@@ -179,7 +179,6 @@ class RobustnessCallback(BaseCallback):
             self._save_best()
 
     def _log(self, steps: int, rows: Sequence[dict[str, Any]], clean: float, attacked: float) -> None:
-        """Write to the logger's outputs at once: what the algorithm has recorded there waits for its own moment."""
         values = {"robustness/clean": clean, "robustness/attacked": attacked}
         details = {
             f"robustness/{row['threat'] if i else 'clean'}/{name}": float(value)
@@ -187,9 +186,7 @@ class RobustnessCallback(BaseCallback):
             for name, value in row.items()
             if name not in ("steps", "threat") and value is not None
         }
-        excluded: dict[str, tuple[str, ...]] = {**dict.fromkeys(values, ()), **dict.fromkeys(details, ("stdout",))}
-        for output in self.logger.output_formats:
-            output.write({**values, **details}, excluded, steps)
+        write_at(self.logger, values, steps, details)
         if self._more_log is not None:
             self._more_log({**values, **details}, steps)
 
