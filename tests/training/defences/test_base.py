@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.defences.base import langevin_ascent
-from adv_wrappers.training.defences.sa import SARegularizer
-from tests.every_case import every_case
 
 
 def test_the_ascent_reaches_the_corner_where_a_linear_objective_is_largest():
@@ -21,9 +17,3 @@ def test_the_ascent_reaches_the_corner_where_a_linear_objective_is_largest():
     largest = torch.where(slopes > 0, high, low)
     assert (points >= low).all() and (points <= high).all()
     assert ((points - largest).abs() <= 0.1 * (high - low) + 1e-6).all() and not points.requires_grad
-
-
-@every_case("given", [("pgd", 10, 0.0), ("sgld", 0, 0.0), ("sgld", 10, -1.0), ("interval", 1.5, 0.0)])
-def test_what_is_no_inner_maximization_is_refused(given):
-    with pytest.raises(ValueRangeError, match=r"form|steps|noise"):
-        SARegularizer(form=given[0], steps=given[1], noise=given[2])

@@ -210,12 +210,6 @@ def test_schedules():
     for wrong in ({"begin": -0.1}, {"begin": 0.5, "end": 0.4}, {"end": 1.5}):
         with pytest.raises(ValueRangeError, match=r"(begin|end) must be a finite number"):
             LinearSchedule(0.0, 1.0, **wrong)
-    with pytest.raises(ValueRangeError, match="first must be a finite number"):
-        LinearSchedule(float("nan"), 1.0)
-    with pytest.raises(ValueRangeError, match="bend must be a finite number"):
-        SmoothSchedule(0.0, 1.0, bend=0.0)
-    with pytest.raises(ValueRangeError, match="exponent must be a finite number"):
-        SmoothSchedule(0.0, 1.0, exponent=0.5)
 
 
 @pytest.mark.parametrize(
@@ -322,10 +316,6 @@ def test_what_cannot_work_is_refused_before_anything_is_trained():
             robust="radial",
             **{**SMALL, "settings": {"n_steps": 16, "policy_kwargs": {"activation_fn": nn.Mish}}},
         )
-    with pytest.raises(ValueRangeError, match="rewards must be 'normalized', 'clipped' or 'raw'"):
-        _train(rewards="big")
-    with pytest.raises(ValueRangeError, match="observations must be 'normalized' or 'raw'"):
-        _train(observations="scaled")
     with pytest.raises(ThreatError, match="imitate needs a victim"):
         _train(robust=Radial(imitate=1.0))
     with pytest.raises(ThreatError, match="imitate is for discrete actions"):
@@ -334,23 +324,10 @@ def test_what_cannot_work_is_refused_before_anything_is_trained():
         _train(env=Reach, robust=Radial(form="overlap"))
     with pytest.raises(SpaceError, match=r"or images of uint8 \[C, H, W\]"):
         _train(env=Strange, adversary=None, robust=None)
-    for wrong in (
-        {"kappa": 1.1},
-        {"eps": -0.1},
-        {"imitate": -1.0},
-        {"sharpness": 0.0},
-        {"kappa": LinearSchedule(0.0, 2.0)},
-    ):
-        with pytest.raises(ValueRangeError, match="must be a finite number"):
-            Radial(**wrong)
-    with pytest.raises(ValueRangeError, match="form must be 'ratio', 'log' or 'overlap'"):
-        Radial(form="exp")
+    with pytest.raises(ValueRangeError, match="must be a finite number"):
+        Radial(kappa=LinearSchedule(0.0, 2.0))
     with pytest.raises(ValueRangeError, match=r"imitate goes with form='ratio' or 'log', got 1\.0 with 'overlap'"):
         Radial(form="overlap", imitate=1.0)
-    with pytest.raises(ValueRangeError, match="form must be 'interval' or 'sgld'"):
-        SARegularizer(form="crown")
-    with pytest.raises(ValueRangeError, match="weight must be a finite number"):
-        SARegularizer(weight=-1.0)
 
 
 def test_a_victim_on_images_needs_a_network_that_the_policy_can_hold():

@@ -10,7 +10,7 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers import L2, Linf
-from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
+from adv_wrappers.errors import BudgetError, SpaceError
 
 pytest.importorskip("stable_baselines3")
 
@@ -109,10 +109,3 @@ def test_what_cannot_work_is_refused():
         train_agent(Pictures, eps=1, robust="smoothed", **SMALL)
     with pytest.raises(BudgetError, match="standard deviation of the noise"):
         smoothed(adv.load_victim("zoo:cartpole-dqn"), L2(0.1))
-    for wrong in (SmoothedDQN, SmoothedPolicy):
-        with pytest.raises(ValueRangeError, match="sigma"):
-            wrong(sigma=2.0)
-    with pytest.raises(ValueRangeError, match="reconstruction"):
-        SmoothedDQN(reconstruction=-1.0)
-    with pytest.raises(ValueRangeError, match="vote"):
-        SmoothedDQN(vote=0)

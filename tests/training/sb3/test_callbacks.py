@@ -190,7 +190,6 @@ def test_what_cannot_be_evaluated_is_said_before_anything_is_trained(threat, mor
     ("given", "message"),
     [
         ({"every": 0}, "every must be an integer of at least 1, got 0"),
-        ({"episodes": 0}, "episodes must be an integer from 1"),
         ({"save_best": True}, "save_best=True needs a folder: give out="),
         ({"episodes": adv.Episodes(2), "seed": 3}, "an Episodes has its own seed"),
     ],
