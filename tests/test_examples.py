@@ -26,7 +26,7 @@ RUNS = {
     "plan.py": ["--episodes", "1", "--seeds", "0", "--store", "rows.db"],
     "plan_ray.py": ["--episodes", "1", "--seeds", "0", "--actors", "1"],
     "daylight.py": [],
-    "least_eps.py": ["--attack", "noise", "--episodes", "1", "--steps", "3"],
+    "least_eps.py": ["--attack", "noise", "--episodes", "1", "--close", "0.1"],
     "robust_gate.py": [],
     "while_training.py": ["--steps", "256", "--episodes", "1", "--seeds", "1", "--out", "pictures"],
     "first_steps.ipynb": [],

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from adv_wrappers.evaluation.measurements.metrics import metric_of
 from adv_wrappers.evaluation.rows.row import Row
+from adv_wrappers.studies.bisection import Bisection, bracket
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.studies.robot.disturbances import Disturbance
 
@@ -125,7 +126,7 @@ class RobotStudy:
         """
         margins = sorted((self._margin(each, rows) for each in self.table), key=lambda one: one.share)
         known = [one for one in margins if one.points or one.error]
-        found = self.combinations(rows) if rows else []
+        found = self.combinations(rows)
         played = [one for one in found if not self._is_open(one)]
         played.sort(key=lambda one: (one.breaks, self._harm(one.row)), reverse=True)
         return known, played, [one for one in found if self._is_open(one)]
@@ -170,18 +171,15 @@ class RobotStudy:
 
     def _margin(self, one: Disturbance, rows: Sequence[Row]) -> DisturbanceMargin:
         """Follow the bisection of one disturbance through its rows, as far as there are any."""
-        known, points = {row.threat: row for row in rows}, list[tuple[float, Row]]()
-        low, high = 0.0, None  # what does not break it, and what does
-        m: float | None = _between(one, 0.0, one.most / 2) or one.most  # is played next
-        while m is not None and (row := known.get(one.threat(m))) is not None:
-            points.append((m, row))
-            low, high = (low, m) if self.breaks(row, rows[0]) else (m, high)
-            m = _between(one, low, high) if high is not None else one.most if low < one.most else None
+        search, known = _bisection(one), {row.threat: row for row in rows}
+        played, breaks = dict[float, Row](), dict[float, bool]()
+        while (m := search.next(breaks)) is not None and (row := known.get(one.threat(m))) is not None:
+            played[m], breaks[m] = row, self.breaks(row, rows[0])
         error = "" if m is None else self.failed.get(one.threat(m), "")
-        points.sort(key=lambda point: point[0])
+        points = sorted(played.items())
         failed = next((m for m, row in points if self._fails(row, rows[0])), None)
         safe = max((m for m, _ in points if failed is None or m < failed), default=0.0)
-        return DisturbanceMargin(one, tuple(points), safe, high, None if error else m, error)
+        return DisturbanceMargin(one, tuple(points), safe, bracket(breaks)[1], None if error else m, error)
 
     def breaks(self, row: Row, clean: Row) -> bool:
         """Whether half of the episodes fail, or half of what the metric is without a disturbance is lost."""
@@ -205,11 +203,12 @@ class RobotStudy:
         return (mean > 0 if metric.bad_when_high else mean < 1) if metric.is_rate else self.breaks(row, clean)
 
 
-def _between(one: Disturbance, low: float, high: float) -> float | None:
-    """The middle of two magnitudes; None where they are close enough."""
-    if high - low <= (one.most / _FINE if one.step is None else 1):
-        return None
-    return float(f"{(low + high) / 2:.3g}" if one.step is None else round((low + high) / 2))
+def _bisection(one: Disturbance) -> Bisection:
+    """Of a disturbance: a quarter of its largest magnitude comes first, unless that is as good as nothing."""
+    whole = one.step is not None
+    search = Bisection([one.most], one.most, 1 if whole else one.most / _FINE, whole=whole)
+    first = search.between(0.0, one.most / 2)
+    return search if first is None else replace(search, sizes=[first, one.most], start=first)
 
 
 @dataclass(frozen=True)
