@@ -34,6 +34,7 @@ from adv_wrappers.evaluation.statistics.confidence_intervals import LEAST_EPISOD
 from adv_wrappers.evaluation.statistics.return_range import lowest_return
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.studies import AttackSetting, entries_that_apply
+from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.number_text import interval_text, number_text
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.utils.validation import (
@@ -178,6 +179,7 @@ def assert_robust(
     """
     began = time.perf_counter()
     budget_s = _budget(budget_s)
+    until, filled = (Deadline(None if budget_s is None else share * budget_s) for share in (1.0, _SPENT))
     # what is asked for: a return, or another metric
     counted = None if metric is None else metric_of(metric)
     least = min_return if counted is None else at_least
@@ -203,8 +205,7 @@ def assert_robust(
     where = f"adv.evaluate({agent.ref or victim!r}, {named!r}, ", f"env_kwargs={dict(given)!r}, " if given else ""
     while open_ := test.undecided:
         # a look: as many episodes as there is time for, of every attack without a verdict
-        left = None if budget_s is None else _SPENT * budget_s - (time.perf_counter() - began)
-        batch = test.batch(left)
+        batch = test.batch(filled.left)
         if batch < 1:
             raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
         (look_seed,) = root.spawn(1)[0].generate_state(1).tolist()
@@ -222,7 +223,7 @@ def assert_robust(
                 one.seconds = (time.perf_counter() - started) / batch
                 if test.claim.refuted_by(one.returns):
                     raise NotRobust(_broken(test.verdict(one), test, where))
-                if budget_s is not None and time.perf_counter() - began > budget_s:
+                if until.passed:
                     raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
         test.end_look()
     return Robust(tuple(map(test.verdict, tried)), time.perf_counter() - began, left_out)
@@ -282,13 +283,13 @@ class _SequentialTest:
         """The attacks whose mean is not shown to be high enough."""
         return [one for one in self.tried if not one.above]
 
-    def batch(self, left: float | None) -> int:
-        """Episodes of the next look for each attack that is undecided; 0 where there are none, or no time."""
+    def batch(self, left: float) -> int:
+        """Episodes of the next look for each attack that is undecided, in so many seconds; 0 where there is no time."""
         if self.done == 0:
             return _FIRST
         wanted = next((look - self.done for look in self.looks if look > self.done), 0)
         each = sum(one.seconds for one in self.undecided)
-        if left is None or wanted * each <= left:
+        if wanted * each <= left:
             return wanted
         self.last += 1
         return int(left / each) if self.last <= _LAST_LOOKS else 0

@@ -47,7 +47,7 @@ def play_study(
     *,
     victims: Mapping[str, Victim] | None = None,
     progress: RunProgress | None = None,
-    minutes: float | None = None,
+    minutes: float | Deadline | None = None,
     failed: dict[str, str] | None = None,
 ) -> Conclusion:
     """Play what a study names, until it names no more, and return its conclusion.
@@ -56,8 +56,8 @@ def play_study(
         study: the study.
         store, workers, victims, progress: as for :func:`adv_wrappers.studies.run`; progress is that of the plan that is
             being played.
-        minutes: after which no further plan is begun; None plays all. Without it, the conclusion does not depend on how
-            fast the machine is.
+        minutes: of wall clock, or the :class:`.Deadline` itself, after which no further plan is begun than the first;
+            None plays all. Without it, the conclusion does not depend on how fast the machine is.
         failed: filled in with the errors of cells, by the text of their threat, where the study goes on without their
             rows; None ends it.
 
@@ -67,10 +67,10 @@ def play_study(
             the run without a threat.
         ValueRangeError: for a rule that names nothing but cells that were played.
     """
-    deadline = Deadline(None if minutes is None else 60 * minutes)
+    deadline = minutes if isinstance(minutes, Deadline) else Deadline(None if minutes is None else 60 * minutes)
     rows, played = dict[str, Row](), set[str]()  # both by key of the cell, and of those without a row too
     with opened_executor(workers, victims) as executor:  # for all plans: environments and processes take long to make
-        while not deadline.passed and (plan := study.next([*rows.values()])) is not None:
+        while not (rows and deadline.passed) and (plan := study.next([*rows.values()])) is not None:
             cells = expand(plan, victims)
             keys = [cell.key for cell in cells.cells]
             if played >= set(keys):

@@ -14,6 +14,7 @@ from adv_wrappers.errors import NotRobust, SpaceError, ThreatError, ValueRangeEr
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN
 from adv_wrappers.studies import gate as gate_module
 from adv_wrappers.studies.gate import BUDGET_VARIABLE, _SequentialTest, _Tried, assert_robust
+from adv_wrappers.utils import deadline
 from tests.evaluation.agents import balancing, make_short, short
 from tests.every_case import every_case
 from tests.toys import Brief
@@ -148,6 +149,7 @@ def test_a_call_ends_with_its_time(monkeypatch):
             return super().step(action)
 
     monkeypatch.setattr(gate_module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(deadline, "clock", lambda: now[0])
     given = {"eps": 0.5, "attacks": ["fgsm"], "min_return": 2.5, "most_episodes": 10**6}
     with pytest.raises(NotRobust, match=r"undecided after .* of 1 s: whether at least 2.5"):
         assert_robust(player(), Slow, budget_s=1.0, **given)

@@ -22,6 +22,7 @@ def test_a_deadline_and_its_shares(now):
     whole, never = Deadline(8.0), Deadline(None)
     half = whole.share(0.5)
     assert (whole.left, half.left, never.left, never.share(0.1).left) == (8.0, 4.0, math.inf, math.inf)
+    assert [one.before(1.0).left for one in (whole, never)] == [7.0, math.inf] and whole.before(9.0).left == 6.0
     now[0] += 4.0
     assert half.passed and not whole.passed and whole.share(0.25).left == 1.0
     now[0] += 5.0

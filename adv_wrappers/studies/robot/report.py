@@ -31,7 +31,6 @@ from adv_wrappers.victims import Victim, load_victim
 
 PAGE_FILE = "robot.html"
 _USUAL_ROWS = 5  # of a disturbance
-_LEAST_MINUTES = 0.01  # for the first round, which has the run without a disturbance, whatever was spent before it
 
 
 @checked
@@ -121,8 +120,7 @@ def robot_report(
                 progress(there, min(fit, usual) if there > before else usual)
 
         given: dict[str, Any] = {"victims": {name: victim}, "progress": tell, "failed": failed}
-        left = max(deadline.left / 60, _LEAST_MINUTES)
-        ended, combined, waiting = play_study(study, store, workers, minutes=left, **given)
+        ended, combined, waiting = play_study(study, store, workers, minutes=deadline, **given)
         known = store.found([cell.key for cell in expand(plan, {name: victim}).cells])
     # what was found, and what was not tried or has failed
     clean, margins = next(iter(known.values())), [margin for margin in ended if not margin.error]
