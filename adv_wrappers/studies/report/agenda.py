@@ -30,7 +30,7 @@ from adv_wrappers.evaluation.perturbed_samples import daylight_threats
 from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
 from adv_wrappers.studies.report.advised_training import advised_training, training_step_seconds
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices
-from adv_wrappers.studies.report.eps_search import EpsSweep, broken_eps, half_return, strongest_by_eps
+from adv_wrappers.studies.report.eps_search import EpsSweep, broken_eps, half_return, lowest_up_to, strongest_by_eps
 from adv_wrappers.studies.report.film import write_film, write_stills
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges
 from adv_wrappers.studies.report.trials import NO_LOSS, SOME_LOSS, Trial, TrialPlayer, one_feature
@@ -47,12 +47,12 @@ _CHEAP = ("fgsm", "max-diff:steps=1", "square:queries=20", "noise")  # the first
 _STRONG = ("fgsm", "max-diff", "momentum", "min-q", "multi-targeted", "apgd")  # next, downwards
 _OTHERS = (  # at the eps of the sweep, cheapest first
     "noise", "fgsm", "max-diff", "momentum", "min-q", "multi-targeted", "pgd", "square:queries=100",
-    "max-diff:restarts=6,keep=best,noise=0", "apgd", "hop-skip-jump:queries=100",
+    "max-diff:noise=0,restarts=6,keep=best", "apgd", "hop-skip-jump:queries=100",
 )  # fmt: skip
 _FIRST_POINTS = 3  # of these eps that are played first, those around which the return falls
 _CHANGES = ("noise", "discrete-search", "discrete-search:loss=divergence", "discrete-search:loss=q")  # of choices
 _RATES = (0.05, 0.2, 0.5)  # of the steps, at which choices are changed, beside all of them
-_TRAINED = "pa-ad", "sa-rl"
+_OF_ITS_OWN = "episode search", "learned"  # attacks that were made for this agent, by a search or a training
 
 # parts of observations and episodes
 _MOST_FEATURES = 32  # that are attacked one by one
@@ -195,8 +195,7 @@ class Agenda:
 
     def _best_attack(self) -> tuple[str, float]:
         """The attack step by step that is the strongest, and an eps at which it takes much of the return."""
-        made = (BEAM, "episode search", "learned", *_TRAINED)
-        found = strongest_by_eps(one for one in self.swept if one.attack.partition(":")[0] not in made)
+        found = strongest_by_eps(one for one in self.swept if one.attack.partition(":")[0] not in _OF_ITS_OWN)
         eps, focus = self._focus(found), self.focus
         if focus in found and found[focus].takes(SOME_LOSS):
             eps = focus
@@ -209,10 +208,6 @@ class Agenda:
         """Say what is played from now on."""
         self.rows.purpose = purpose
         self.tell(purpose)
-
-    def _until(self, share: float) -> Deadline:
-        """The end of a share of the time that is left for rows."""
-        return Deadline(share * max(self.deadline.left - self.rows.reserve, 0.0))
 
     def _at(self, attack: str, eps: float) -> Trial:
         """What an attack leaves at an eps, which may be known."""
@@ -271,7 +266,7 @@ class Agenda:
             self.told_of.add(part.at)
             self._note(f"Nothing was tried on {part.words}: {reasons[_CHEAP[0]]}")
             return
-        until = self._until(_CHEAP_SHARE)
+        until = self.deadline.share(_CHEAP_SHARE)
 
         def look(attack: str, eps: float) -> Trial:
             if swept:
@@ -285,11 +280,11 @@ class Agenda:
         look(fitting[-1], sweep.start)
         for attack in dict.fromkeys((fitting[0], fitting[-1])):
             with contextlib.suppress(OutOfTime):
-                self._over_eps(sweep, partial(look, attack), [], all=True)
+                self._over_eps(sweep, partial(look, attack), {}, all=True)
             if broken_eps(self.clean, strongest_by_eps(swept)):
                 break
         if not own:
-            self._over_eps(sweep, partial(look, fitting[0]), swept, all=False)
+            self._over_eps(sweep, partial(look, fitting[0]), strongest_by_eps(swept), all=False)
 
     def _strongest_first(self) -> None:
         """What is strongest for its price, each attack from the eps found so far down to where it takes less than half.
@@ -298,7 +293,7 @@ class Agenda:
         """
         if not self.swept:
             return
-        until = self._until(_STRONG_SHARE)
+        until = self.deadline.share(_STRONG_SHARE)
         if self._searchable():
             search = until.share(_FIRST_SHARE)
             self._begin("a narrow search over whole episodes, from the eps found so far downwards")
@@ -321,16 +316,17 @@ class Agenda:
         focus = self.focus
         assert focus is not None  # the sweep came first
         with contextlib.suppress(OutOfTime):
-            known = [replace(trial, eps=eps) for eps, trial in self.strongest.items() if eps >= focus]
+            known = {eps: trial for eps, trial in self.strongest.items() if eps >= focus}
             if self.strongest[focus].mean > self._half or self._half >= self.clean:
-                known = [play(focus)]
+                known = {focus: play(focus)}
             self._over_eps(self.sweep, play, known, all=False)
 
-    def _over_eps(self, sweep: EpsSweep, play: Callable[[float], Trial], known: list[Trial], *, all: bool) -> None:
-        """Play an attack at one eps after another; ``all`` as for :meth:`EpsSweep.next`."""
-        known = [*known]
-        while (eps := sweep.next(strongest_by_eps(known), all)) is not None:
-            known.append(play(eps))
+    def _over_eps(
+        self, sweep: EpsSweep, play: Callable[[float], Trial], known: dict[float, Trial], *, all: bool
+    ) -> None:
+        """Play an attack at one eps after another; ``known`` and ``all`` as for :meth:`EpsSweep.next`."""
+        while (eps := sweep.next(known, all)) is not None:
+            known = lowest_up_to([*known.items(), (eps, play(eps))])
 
     def _sweep_others(self, most: int | None = None) -> None:
         """Other attacks at the eps of the sweep, cheapest first; of so many eps at most."""
@@ -367,7 +363,7 @@ class Agenda:
 
     def _searchable(self) -> bool:
         """Whether there is time to search whole episodes, and they can be searched."""
-        return not self.rows.is_over and self._why_no_search is None and _SEARCHED > 0
+        return not self.deadline.passed and self._why_no_search is None and _SEARCHED > 0
 
     @cached_property
     def _why_no_search(self) -> str | None:
@@ -393,7 +389,7 @@ class Agenda:
         width = WIDTH if wide else first_width(int(self.victim.action_space.n))
         # episodes whose search was cut short are played to their end, and then all of them for the row
         after = _ENDING * self.rows.clean.ms_per_step / 1000 * sum(self.rows.clean.lengths[:count])
-        until = Deadline(min(until.left, self.deadline.left - self.rows.reserve - after))
+        until = Deadline(min(until.left, self.deadline.left - after))
         if until.left < _LEAST_SEARCH:
             raise OutOfTime
         self._let_go()
@@ -402,14 +398,14 @@ class Agenda:
             out=self.path / f"beam-{eps:.4g}-width{width}{part}",
             together=_TOGETHER, until=until, below=below, **({} if wide else _ASCENTS),
         )  # fmt: skip
-        return replace(self.rows.play(found.threat, label=BEAM, episodes=len(found.seeds)), eps=eps)
+        return self.rows.play(found.threat, label=BEAM, episodes=len(found.seeds))
 
     def _search(self) -> None:
         """Searches over whole episodes at their usual width, for a share of the time that is left."""
         if not self.swept or not self._searchable():
             return
         self._begin("a search over whole episodes")
-        until = self._until(_SEARCH_SHARE)
+        until = self.deadline.share(_SEARCH_SHARE)
         for eps in self._points()[:_SEARCHED]:
             began = time.monotonic()
             with contextlib.suppress(OutOfTime):
@@ -464,7 +460,7 @@ class Agenda:
             return
         # the same by searches at the last of these sizes, what hurts most first
         self.tell(f"{self.rows.purpose}, by a narrow search over whole episodes")
-        until = self._until(_FEATURES_SHARE)
+        until = self.deadline.share(_FEATURES_SHARE)
         for i in sorted(trials, key=lambda i: trials[i].mean):
             with contextlib.suppress(OutOfTime):
                 self._beam(one_feature(self.budget(eps), i, scale), until.share(_TRY_SHARE), f"-feature{i}")
@@ -505,7 +501,7 @@ class Agenda:
             if not self.frames:
                 self.frames = write_stills(*made, [strongest, *threats[:2]], self.seed)
             if not self.film:
-                self.film = write_film(*made, strongest, self.seed, self._until(1.0))
+                self.film = write_film(*made, strongest, self.seed, self.deadline)
 
     def _actions(self) -> None:
         space, tries = self.victim.action_space, list[tuple[Linf | None, str | None]]()
@@ -545,7 +541,7 @@ class Agenda:
 
     def _certify(self) -> None:
         """What is proved, from far below the smallest eps of the sweep on, until something may be lost."""
-        share = self._until(_CERTIFIED_SHARE)
+        share = self.deadline.share(_CERTIFIED_SHARE)
         if self.ranges.image:
             self._note("Nothing is certified: of agents that see images it takes longer: adv-wrappers certify")
         if self.ranges.image or self.certificates or share.passed or not self.swept:
@@ -564,12 +560,10 @@ class Agenda:
                 self._note(f"Nothing is certified: {error}")
                 return
             # what is proved at this eps, and on to a larger one as long as nothing may be lost
-            lower, clean = float(np.mean(found.lower_returns)), float(np.mean(found.clean_returns))
-            if not (np.isfinite(lower) and np.isfinite(clean)):
+            if (proved := CertifiedReturn.of(found, eps)) is None:
                 return
-            method = "search" if found.finished_searches.all() else "bounds"
-            self.certificates.append(CertifiedReturn(eps, lower, clean, count, method))
-            if share.passed or not is_whole(lower, clean):
+            self.certificates.append(proved)
+            if share.passed or not is_whole(found.lower, found.clean):
                 return
             eps *= _CERTIFIED_STEP
 
@@ -603,7 +597,7 @@ class Agenda:
                 times = max(int(_TRAINING_SHARE**2 * self.deadline.left / each // _SAMPLE_STEPS), 2)
                 self.tell(f"{_SAMPLE_STEPS * times:,} steps of {kind}")
                 threat = self._trained(kind, _SAMPLE_STEPS * times, budget)
-                self.swept.append(replace(self.rows.play(threat, label=kind), eps=focus))
+                self.swept.append(self.rows.play(threat, label=kind))
                 return
         except OutOfTime:
             pass

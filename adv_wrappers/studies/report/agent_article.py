@@ -35,7 +35,8 @@ from adv_wrappers.studies.report.charts import (
     eps_text,
     limits_of,
 )
-from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, Sweep, with_search_named
+from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, Sweep
+from adv_wrappers.studies.report.trials import shown_text
 from adv_wrappers.studies.report.verdict import NEAR, Verdict, verdict
 from adv_wrappers.threats.presets import presets
 from adv_wrappers.utils.number_text import duration, number_text
@@ -247,8 +248,9 @@ def _attacks(agent: AgentSections, said: Verdict) -> list[Part]:
         one, clean = row.row, row.kind == "clean"
         # the lines that are shown first are those of about the eps of the verdict
         near = bool(row.eps and eps and eps / NEAR <= row.eps <= eps * NEAR)
-        change, under = (None, "") if clean else (row.change, _kind_words(row))
-        cells: list[Cell] = [row.returned, change, row.eps, one.min, one.attacked_fraction, one.action_change]
+        own: list[Cell] = [None, None] if clean else [row.change, row.eps]
+        cells = [row.returned, *own, one.min, one.attacked_fraction, one.action_change]
+        under = "" if clean else _kind_words(row)
         lines.append(TableLine(row.label, cells, under, row.returned, _tone(row), focus=clean or near))
     # the lowest returns, if there are too many
     columns = [
@@ -357,7 +359,7 @@ def _names(agent: AgentSections, said: Verdict) -> list[Part]:
         name = part.partition(":")[0].partition(" (")[0].strip()
         preset = presets.get(name)
         if words := _UNLISTED.get(name, "" if preset is None else preset.summary):
-            found[with_search_named(name)] = [words]
+            found[shown_text(name)] = [words]
     return [Facts(dict(sorted(found.items())))] if found else []
 
 

@@ -6,11 +6,13 @@ read only from its own folder.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from adv_wrappers.certification.certificate import Certificate
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.registry import Robust
 from adv_wrappers.utils.files import write_json
@@ -43,18 +45,24 @@ class CertifiedReturn:
     """What no attack within a radius takes from an agent.
 
     Attributes:
-        eps: the radius.
         lower: the certified mean return.
+        method: by which bounds it was found.
+        eps: the radius; 0 in entries of a standing that do not say it again.
         clean: the mean return of these episodes without an attack, or None.
-        episodes: the number of episodes that it is the mean of.
-        method: how it was found, ``"search"`` or ``"bounds"``.
+        episodes: the number of episodes that it is the mean of, or None.
     """
 
-    eps: float
     lower: float
+    method: str = ""
+    eps: float = 0.0
     clean: float | None = None
     episodes: int | None = None
-    method: str = ""
+
+    @staticmethod
+    def of(found: Certificate, eps: float) -> CertifiedReturn | None:
+        """The means of a certificate; None where there was no time for it."""
+        known = math.isfinite(found.lower) and math.isfinite(found.clean)
+        return CertifiedReturn(found.lower, found.method, eps, found.clean, len(found.seeds)) if known else None
 
 
 @dataclass(frozen=True)

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from adv_wrappers.studies.bisection import Bisection, bracket
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges
 from adv_wrappers.studies.report.trials import NO_LOSS, Trial
 
 T = TypeVar("T", bound=Trial)
 _CLOSE = 1.2  # the ratio of two eps between which the return halves, at which the search ends
+_BELOW = 8  # by which the smallest eps of a ladder is divided, below which none is looked for
 _LADDER = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the range of every feature
 _GREY = (1, 2, 4, 8, 16, 32, 64)  # of 255 grey levels
 _START, _GREY_START = 0.05, 8
 
 
-def strongest_by_eps(trials: Iterable[T], clean: T | None = None) -> dict[float, T]:
-    """By eps, in rising order, the trial with the lowest mean return at that eps or any below.
+def strongest_by_eps(trials: Iterable[T]) -> dict[float, T]:
+    """By eps, in rising order, the trial with the lowest mean return at that eps or any below; none of what has none.
 
     A larger budget allows whatever a smaller one does, so an attack that was weaker at a larger eps is replaced there
     by the stronger one.
-
-    Args:
-        trials: of all eps; those without one are left out.
-        clean: the trial without an attack, which has the eps 0, if it counts too.
     """
-    found, best = {} if clean is None else {0.0: clean}, clean
-    for trial in sorted((t for t in trials if t.eps is not None), key=lambda t: (t.eps, t.mean)):
-        assert trial.eps is not None
-        if best is None or trial.mean < best.mean:
-            best = trial
-        found[trial.eps] = best
+    return lowest_up_to((trial.eps, trial) for trial in trials if trial.eps is not None)
+
+
+def lowest_up_to(trials: Iterable[tuple[float, T]]) -> dict[float, T]:
+    """:func:`strongest_by_eps` of trials with the eps that each counts for."""
+    found, best = dict[float, T](), None
+    for eps, trial in sorted(trials, key=lambda pair: (pair[0], pair[1].mean)):
+        best = trial if best is None or trial.mean < best.mean else best
+        found[eps] = best
     return found
 
 
@@ -56,13 +56,13 @@ class EpsSweep:
 
     def __init__(self, part: ObservationRanges, clean: float) -> None:
         self.clean = clean
-        self.whole = part.whole
-        self._least = least = part.least_eps
-        unit = part.levels / 255 if part.image else 1.0
+        unit, least = part.levels / 255 if part.image else 1.0, part.least_eps
         ladder = tuple(step * unit for step in _GREY) if part.image else _LADDER
         start = max(_GREY_START * unit if part.image else _START, least)
         self.ladder = tuple(eps for eps in ladder if eps >= least) or (1.0,)
         self.start = min((eps for eps in self.ladder if eps >= start), default=self.ladder[-1])
+        least = max(self.ladder[0] / _BELOW, least)
+        self._halving = Bisection(self.ladder, self.start, _CLOSE, by_ratio=True, whole=part.whole, least=least)
 
     def next(self, known: Mapping[float, Trial], all: bool) -> float | None:
         """The next eps: up the ladder until half is lost, and down.
@@ -77,29 +77,17 @@ class EpsSweep:
         """
         if not known:
             return self.start
-        # the two eps between which half is lost, as far as they are known
-        half = half_return(self.clean, (trial.mean for trial in known.values()))
-        below, above = bracket(known, half)
+        # up until it is broken
         larger = [eps for eps in self.ladder if eps > max(known)]
-        smaller = [eps for eps in self.ladder if eps < min(known)]
-        # up until it is broken, and down until nothing is lost
         if larger and not self._is_broken([*known.values()]):
             return larger[0]
-        if smaller and (not self.loses_nothing(known[min(known)]) if all else below is None):
-            return smaller[-1]
-        # nothing is lost where the return is 0, or the least, without an attack
-        if all or above is None or half >= self.clean:
-            return None
-        # between the two, by the geometric mean
-        if below is None:
-            below = max(above / 8, self._least)
-        if above / below <= _CLOSE:
-            return None
-        eps = math.sqrt(below * above)
-        if self.whole:
-            eps = float(round(eps))
-            return None if eps in (below, above) or eps < 1 else eps
-        return max(float(f"{eps:.3g}"), self._least)
+        # down until nothing is lost
+        if all:
+            smaller = [eps for eps in self.ladder if eps < min(known)]
+            return smaller[-1] if smaller and not self.loses_nothing(known[min(known)]) else None
+        # or to where half is; nothing is lost where the return is 0, or the least, without an attack
+        half = half_return(self.clean, (trial.mean for trial in known.values()))
+        return self._halving.next(leaves_at_most(half, known)) if half < self.clean else None
 
     def loses_nothing(self, trial: Trial) -> bool:
         """Whether a row is as good as the clean one."""
@@ -113,16 +101,12 @@ class EpsSweep:
         return known or (len(trials) > 1 and trials[-1].mean >= trials[-2].mean - 0.05 * trials[-1].lost)
 
 
-def bracket(strongest: Mapping[float, Trial], half: float) -> tuple[float | None, float | None]:
-    """The largest eps that leaves more than half, and the least that does not; None where there is none."""
-    above = next((eps for eps, trial in strongest.items() if trial.mean <= half), None)
-    below = max(
-        (eps for eps, trial in strongest.items() if trial.mean > half and (above is None or eps < above)), default=None
-    )
-    return below, above
+def leaves_at_most(half: float, strongest: Mapping[float, Trial]) -> dict[float, bool]:
+    """By eps, whether no more than half of the return is left."""
+    return {eps: trial.mean <= half for eps, trial in strongest.items()}
 
 
 def broken_eps(clean: float, strongest: Mapping[float, Trial]) -> float | None:
     """The least eps at which half of the return is lost; None where it is not, or there is nothing to lose."""
     half = half_return(clean, (trial.mean for trial in strongest.values()))
-    return bracket(strongest, half)[1] if half < clean else None
+    return bracket(leaves_at_most(half, strongest))[1] if half < clean else None

@@ -6,7 +6,6 @@ are kept in a folder of their own, so that the same call with more minutes goes 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -18,17 +17,13 @@ from adv_wrappers.environments.environment import Environment, MakeEnv, json_val
 from adv_wrappers.errors import AdvWrappersError, ThreatError, VictimError
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.rows.row import Row
-from adv_wrappers.evaluation.threat_stacks import as_threat_stack, json_form
 from adv_wrappers.rendering.table import grouped
 from adv_wrappers.studies.report.advice import option_of, words_of_agent
 from adv_wrappers.studies.report.sections import AgentSections, sorted_report
 from adv_wrappers.studies.report.trials import TrialPlayer
-from adv_wrappers.threats.presets import as_threat
-from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.number_text import counted, duration
 from adv_wrappers.utils.pace import Progress
-from adv_wrappers.utils.parsing import split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
@@ -59,7 +54,7 @@ def play_missing_rows(
         The second with what was played on it; and in sentences what was played, what could not be and why, and what
         there was no time for.
     """
-    about, deadline = second.report, Deadline(60 * minutes)
+    about, deadline = second.report, Deadline(60 * minutes).before(_RESERVE)
     try:
         victim = _victim(second, trust)
         environment = _environment(second, victim, trust, make)
@@ -67,7 +62,6 @@ def play_missing_rows(
         return second, [f"What only the first was played under cannot be played on the second: {error}."]
     episodes = Episodes(about.episodes, about.seed, about.num_envs, quantize=about.quantize is not False)
     player = TrialPlayer(victim, environment, episodes, deadline, folder)
-    player.reserve = min(_RESERVE, deadline.left / 4)
     folder.mkdir(parents=True, exist_ok=True)
 
     # what the second lacks, as far as there is time
@@ -78,10 +72,13 @@ def play_missing_rows(
     with closing(player):
         for done, row in enumerate(missing, 1):
             try:
-                threats = _threats_of(row.row, victim)
+                threats = _threats_of(row.row)
                 if not player.has_clean:
                     player.play_clean()
-                rows.append(player.play(threats, label=row.attack).row)
+                made = player.play(threats, label=row.attack).row
+                rows.append(
+                    replace(made, threat=row.row.threat)
+                )  # by which the two are compared, however it is written
             except OutOfTime:
                 late.append(player.left_out[-1].seconds if player.left_out else 0.0)
             except AdvWrappersError as error:
@@ -128,20 +125,16 @@ def _environment(agent: AgentSections, victim: Victim, trust: bool, make: MakeEn
     return made.for_victim(victim)
 
 
-def _threats_of(row: Row, victim: Victim) -> tuple[ThreatModel, ...]:
+def _threats_of(row: Row) -> tuple[ThreatModel, ...]:
     """The threats of a row, whose victim is open; raises :class:`ThreatError` where they are of one agent alone."""
-    kinds = {layer["how"].get("type") for layer in row.layers
-             if isinstance(layer, Mapping) and isinstance(layer["how"], Mapping)}  # fmt: skip
+    kinds = {(layer.get("how") or {}).get("type") for layer in row.layers if layer is not None}
     if kinds & {"recorded", "learned"} or row.transfer or "<recorded>" in row.threat:
         raise ThreatError("it was made for its own agent, or aimed at another")
     if row.best_of > 1:
         raise ThreatError("it is the best of several draws")
-    # its text has to say all of it, or another attack would be played
-    made = tuple(as_threat(part) for part in split_stack(without_number(row.threat)))
-    again = [json_form(layer) for layer in as_threat_stack([*made], victim).layers]
-    if _without_victim(json.loads(json.dumps(again))) != _without_victim([*row.layers]):
-        raise ThreatError("its text does not say all of it")
-    return made
+    if None in row.layers:
+        raise ThreatError("it has no form in which it could be stored")
+    return tuple(ThreatModel.from_dict(_without_victim(layer)) for layer in row.layers)
 
 
 def _without_victim(value: Any) -> Any:

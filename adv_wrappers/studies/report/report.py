@@ -25,7 +25,7 @@ from adv_wrappers.studies.report.agenda import Agenda, Tell
 from adv_wrappers.studies.report.choices import ReportChoices, read_choices, write_choices
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges, observed_ranges
 from adv_wrappers.studies.report.page import PAGE_FILE, page_of
-from adv_wrappers.studies.report.sections import AgentSections, StoredReports, read_reports
+from adv_wrappers.studies.report.sections import read_reports
 from adv_wrappers.studies.report.trials import TrialPlayer, grouped_by_attack
 from adv_wrappers.studies.report.verdict import GREY_LEVELS, Verdict, verdict
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
@@ -150,16 +150,14 @@ def report(
         ranges = _as_before(seen, before)
         count = before.episodes or episodes or _episodes(ranges, limit, deadline)
         why = f"an episode takes about {duration(ranges.length * ranges.seconds)} here, and the report is of {count}"
-        rows = TrialPlayer(
-            agent, environment, Episodes(count, seed, num_envs), deadline, folder, workers, progress, ranges.at
-        )
+        how, rows_until = Episodes(count, seed, num_envs), deadline.before(_RESERVE)
+        rows = TrialPlayer(agent, environment, how, rows_until, folder, workers, progress, ranges.at)
         with contextlib.closing(rows):
-            rows.reserve = min(_RESERVE, limit / 4)
             rows.play_clean(clean_until)
             for sentence in rows.clean.environment_notes.values():
                 tell(f"WARNING: {sentence}")
             # what is tried, from the rows that are there on
-            earlier = _own(read_reports(folder))
+            earlier = read_reports(folder).own
             agenda = Agenda(rows, ranges, before, earlier.swept if earlier else (), tell)
             # how to repeat it, for the page
             if agent.ref is None:
@@ -201,11 +199,6 @@ def _known_choices(folder: Path, identity: Mapping[str, Any]) -> ReportChoices:
     if not before.played and folder.is_dir() and any(one.name != LOCK for one in folder.iterdir()):
         raise ValueRangeError(f"{folder} is not empty and holds no report: give a new folder")
     return before
-
-
-def _own(stored: StoredReports) -> AgentSections | None:
-    """The report of a folder; others may be of other releases."""
-    return next((one for one in stored.agents if one.choices.played), None)
 
 
 def _write(
@@ -259,7 +252,7 @@ def _write(
     stored = read_reports(folder)
     write(page, page_of(stored, page.name))
     # the verdict of this very report
-    own = _own(stored)
+    own = stored.own
     assert own is not None  # it has been chosen for
     found = replace(own.report, warnings=rows.report().warnings)  # stored rows do not know an agent without a reference
     found.to_json(folder / "report.json")
@@ -270,9 +263,7 @@ def _as_before(found: ObservationRanges, before: ReportChoices) -> ObservationRa
     """The ranges with those of an earlier call, if there were any: in them its rows are counted."""
     known = before.features or ()
     same = before.scale and tuple(one.name for one in known) == found.names
-    if not same or any(None in (one.low, one.high, one.std) for one in known):
-        return found
-    return replace(found, features=known)
+    return replace(found, features=known) if same else found
 
 
 def _episodes(ranges: ObservationRanges, limit: float, deadline: Deadline) -> int:

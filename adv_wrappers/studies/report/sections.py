@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adv_wrappers.core.serialization import Value
-from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
+from adv_wrappers.errors import StoreError, ValueRangeError
 from adv_wrappers.evaluation.rows.report import Report
 from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.evaluation.rows.store import ROWS_FILE, Store
@@ -34,10 +34,9 @@ from adv_wrappers.evaluation.statistics.confidence_intervals import KnownRange, 
 from adv_wrappers.evaluation.statistics.return_range import described_range
 from adv_wrappers.studies.report.choices import ReportChoices, read_choices
 from adv_wrappers.studies.report.eps_search import strongest_by_eps
-from adv_wrappers.studies.report.trials import Trial
+from adv_wrappers.studies.report.trials import Trial, shown_text, text_without
 from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.number_text import counted
-from adv_wrappers.utils.parsing import without_arguments
 
 Kind = Literal[
     "clean", "sweep", "feature", "entries", "moment", "few", "action", "daylight", "fault", "dynamics", "other"
@@ -55,8 +54,7 @@ class AttackRow(Trial):
         known: the range of returns of the environment.
         kind: the section that it belongs to.
         label: what it is called on pages: its text without a long scale, with the features and steps that may change.
-        ball: of sweeps, the budget without its radius.
-        scale: of its budget, where that has a number a feature; else empty.
+        ball: the budget without its radius, if it has one, and the keys.
         keys: of a Dict or Tuple observation, those that are attacked; empty for the whole observation.
         features: the indices of the features that may change; empty for all of them.
         names: of these features.
@@ -69,7 +67,6 @@ class AttackRow(Trial):
     kind: Kind = "other"
     label: str = ""
     ball: str = ""
-    scale: tuple[float, ...] = ()
     keys: tuple[str, ...] = ()
     features: tuple[int, ...] = ()
     names: str = ""
@@ -79,7 +76,7 @@ class AttackRow(Trial):
     @property
     def name(self) -> str:
         """Its whole text."""
-        return with_search_named(self.row.label)
+        return self.row.label.replace("<recorded>", "episode search")
 
     @property
     def returned(self) -> MeanWithInterval:
@@ -110,7 +107,7 @@ class Sweep:
     @cached_property
     def strongest(self) -> Mapping[float, AttackRow]:
         """By radius, 0 first, the row of the lowest mean among those with this radius or less."""
-        return strongest_by_eps(self.rows, self.clean)
+        return strongest_by_eps([self.clean, *self.rows])
 
 
 @dataclass(frozen=True)
@@ -198,6 +195,11 @@ class StoredReports:
     left_out: tuple[str, ...]
     errors: Mapping[str, str]
 
+    @property
+    def own(self) -> AgentSections | None:
+        """What a report has played here, if one has; the others may be of other releases."""
+        return next((one for one in self.agents if one.choices.played), None)
+
 
 def read_reports(source: str | Path) -> StoredReports:
     """Read the rows of a folder that ``evaluate``, a suite or a report wrote, or of a store, and sort them.
@@ -273,34 +275,26 @@ def held(row: AttackRow, clean: AttackRow) -> str:
     return f" on {count} of {whole} episodes" if count < whole else ""
 
 
-def with_search_named(text: str) -> str:
-    """A threat's text, in which what a search over whole episodes found, and is played as a record, has its name."""
-    return text.replace("<recorded>", "episode search")
-
-
 def _attack_row(row: Row, clean: Row, known: KnownRange, choices: ReportChoices) -> AttackRow:
     """A row with what it varies, read from its layer."""
-    # a trained adversary has the name of its folder alone
-    threat = re.sub(r"(learned:card=)[^,]*[/\\](?=[^,/\\]+)", r"\1", with_search_named(row.threat))
     change = paired_difference(row.returns, clean.returns, known)
-    made = AttackRow(without_number(threat), None, row, clean, change, known, label=row.label)
+    made = AttackRow(row, clean, change, known, label=row.label)
     # rows without an attack, and stacks, vary nothing
     if not row.layers:
         return replace(made, kind="clean", label="no attack" if row.label == "none" else row.label)
     layer = row.layers[0]
-    if len(row.layers) > 1 or not isinstance(layer, Mapping):
+    if len(row.layers) > 1 or layer is None:
         return made
 
     # which features and steps it may change, and how far
-    how, within, when = (_part(layer, name) for name in ("how", "within", "when"))
-    ball, eps, scale = _ball(within)
+    how, within, when = (layer.get(name) or {} for name in ("how", "within", "when"))
+    ball, scale = _ball(within)
     keys = _keys(layer)
     timing = _type(when)
     window = (int(when["a"]), int(when["b"])) if timing == "window" else None
-    made = replace(
-        made, eps=eps, scale=scale, keys=keys, window=window, count=int(when["n"]) if timing == "atmost" else None
-    )
-    kind = _kind(layer, made)
+    count = int(when["n"]) if timing == "atmost" else None
+    made = replace(made, ball=f"{ball} {keys}", keys=keys, window=window, count=count)
+    kind = _kind(layer, made, bool(ball))
     features = tuple(how.get("features") or ()) if kind == "fault" else ()
     if scale and layer.get("on") == "observation":
         usable = choices.scale if keys == choices.at and choices.scale else itertools.repeat(1.0)
@@ -314,26 +308,20 @@ def _attack_row(row: Row, clean: Row, known: KnownRange, choices: ReportChoices)
     left_out += ["at"] if keys and keys == choices.at else []
     left_out += ["at", "features"] if kind == "fault" and features else []
     words = f" on {names}" if features else ""
-    if window or made.count is not None:
+    if window or count is not None:
         left_out.append("when")
-        words += (
-            f" in steps {window[0]} to {window[1] - 1}" if window else f" in at most {counted(made.count or 0, 'step')}"
-        )
+        words += f" in steps {window[0]} to {window[1] - 1}" if window else f" in at most {counted(count or 0, 'step')}"
     if kind in ("entries", "moment", "few") and _type(within) in ("l0", "valid"):
         left_out += ["norm", "eps", "at", "when", "p"]
         much = f"{within['k']} {'entry' if within['k'] == 1 else 'entries'}" if "k" in within else "any value"
         share = f" at {100 * float(when['p']):.3g}% of steps" if timing == "bernoulli" else ""
         words = f", {much}{' of ' if keys else ''}{', '.join(keys)}{words}{share}"
-    label = _text(threat, *left_out) + words + row.marks if left_out else row.label
+    label = text_without(shown_text(row.threat), *left_out) + words + row.marks if left_out else row.label
     label = re.sub(r"^fixed-dynamics:values=([\d.]+),at=(?!force|wind)([\w.]+)$", r"\2 times \1", label)
-    attack = _text(made.attack, "eps", "norm", "scale", "at", "when") + row.marks
-    return replace(
-        made, attack=attack, kind=kind, label=label, features=features, names=names,
-        ball=f"{ball} {keys}" if kind == "sweep" else "",
-    )  # fmt: skip
+    return replace(made, kind=kind, label=label, features=features, names=names)
 
 
-def _kind(layer: Mapping[str, Any], row: AttackRow) -> Kind:
+def _kind(layer: Mapping[str, Any], row: AttackRow, has_radius: bool) -> Kind:
     """The section of a row with one layer."""
     how = layer.get("how")
     budget = _type(layer.get("within"))
@@ -349,7 +337,7 @@ def _kind(layer: Mapping[str, Any], row: AttackRow) -> Kind:
         return "moment" if row.window else "few"
     if budget in ("l0", "valid") and timing in ("", "always", "bernoulli"):
         return "entries"
-    return "other" if timing not in ("", "always") or row.eps is None else "sweep"
+    return "sweep" if timing in ("", "always") and has_radius else "other"
 
 
 def _feature_names(features: Sequence[int], keys: tuple[str, ...], choices: ReportChoices) -> str:
@@ -360,14 +348,9 @@ def _feature_names(features: Sequence[int], keys: tuple[str, ...], choices: Repo
     return ", ".join(named) + where + (f" and {len(features) - 4} more" if len(features) > 4 else "")
 
 
-def _part(layer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A part of a layer, if it is a dictionary; else an empty one."""
-    found = layer.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _type(value: object) -> str:
-    return str(value.get("type")) if isinstance(value, Mapping) else ""
+def _type(part: Mapping[str, Any] | None) -> str:
+    """What a part of a layer is; "" without one."""
+    return str((part or {}).get("type", ""))
 
 
 def _keys(layer: Mapping[str, Any]) -> tuple[str, ...]:
@@ -378,30 +361,22 @@ def _keys(layer: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, at)) if isinstance(at, (list, tuple)) else (str(at),)
 
 
-def _ball(within: Any) -> tuple[str, float | None, tuple[float, ...]]:
-    """A budget without its radius as text, the radius, and its scale where that has a number a feature."""
+def _ball(within: Any) -> tuple[str, tuple[float, ...]]:
+    """A budget without its radius as text, "" where it has none, and its scale where that has a number a feature."""
     newest = _type(within) == "newest"
     inner = within.get("within") if newest else within
     if _type(inner) not in ("linf", "l2"):
-        return "", None, ()
+        return "", ()
     scale = inner.get("scale")
     numbers = tuple(map(float, scale)) if isinstance(scale, (list, tuple)) else ()
     ball = json.dumps([{**inner, "eps": None}, newest and {**within, "within": None}], sort_keys=True)
-    return ball, float(inner["eps"]), numbers
+    return ball, numbers
 
 
-def _is_of(how: object, *modules: str) -> bool:
+def _is_of(how: Mapping[str, Any] | None, *modules: str) -> bool:
     """Whether a perturbation's class is of one of these modules or packages."""
     kind = Value.kinds.get(_type(how))
     return kind is not None and f"{kind.__module__}.".startswith(tuple(f"adv_wrappers.{name}." for name in modules))
-
-
-def _text(threat: str, *left_out: str) -> str:
-    """A threat's text without some of its arguments."""
-    try:
-        return without_arguments(threat, *left_out)
-    except ThreatError:
-        return threat
 
 
 def _budget_words(row: AttackRow, choices: ReportChoices) -> str:

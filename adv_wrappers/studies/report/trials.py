@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from adv_wrappers.core.budgets.budget import Budget, Linf
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment
-from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.evaluation.cost import run_seconds
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
@@ -25,8 +27,10 @@ from adv_wrappers.evaluation.statistics.confidence_intervals import paired_diffe
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.studies.report.choices import Untried
 from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.pace import Progress
+from adv_wrappers.utils.parsing import without_arguments
 from adv_wrappers.victims.victim import Victim
 
 ROOM = 1.25  # a row may take so much longer than estimated
@@ -36,19 +40,23 @@ NO_LOSS, SOME_LOSS = 0.02, 0.1
 
 @dataclass(frozen=True)
 class Trial:
-    """A row that was played.
+    """A row beside the one without an attack."""
 
-    Attributes:
-        attack: the text of the attack, without budget and timing.
-        eps: the radius of its budget; None for one without.
-        row: its row.
-        clean: the row without an attack.
-    """
-
-    attack: str
-    eps: float | None
     row: Row
     clean: Row
+
+    @property
+    def eps(self) -> float | None:
+        """The radius of its budget, as :attr:`.Row.eps`."""
+        return self.row.eps
+
+    @cached_property
+    def attack(self) -> str:
+        """The text of its attack without budget and timing; all of it for a stack."""
+        text = without_number(shown_text(self.row.threat))
+        if len(self.row.layers) != 1:
+            return text
+        return text_without(text, "eps", "norm", "scale", "at", "when") + self.row.marks
 
     @property
     def mean(self) -> float:
@@ -78,7 +86,7 @@ class TrialPlayer:
         victim: the agent.
         environment: how its environments are made.
         episodes: how rows are played.
-        deadline: when to stop.
+        deadline: after which no row is played any more; a row that takes longer than it seemed ends with it.
         out: the folder.
         workers: as for :func:`adv_wrappers.evaluate`.
         progress: called as ``progress(threat, episodes finished, episodes)``.
@@ -88,7 +96,6 @@ class TrialPlayer:
         clean: the row without an attack, once :meth:`play_clean` has played it.
         left_out: what did not fit.
         purpose: what rows are played for at present, in words.
-        reserve: seconds before the deadline at which no row is played any more.
     """
 
     def __init__(
@@ -111,7 +118,6 @@ class TrialPlayer:
         self._workers = workers
         self._progress = progress
         self.left_out, self.purpose = list[Untried](), ""
-        self.reserve = 0.0
         self._clean_until = Deadline(None)
         self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there
         self._stacks = [CLEAN_RUN]
@@ -177,7 +183,7 @@ class TrialPlayer:
         # over the time only rows that are there already are taken
         text = attack if isinstance(attack, str) else label
         stack = replace(self._stack(attack, budget, when, at), episodes=episodes)
-        if self.is_over and not self._goes_on:
+        if self.deadline.passed and not self._goes_on:
             self.leave_out(text, self._row_seconds(text, budget))
             raise OutOfTime
         with closing(self.evaluator([CLEAN_RUN, stack])) as evaluator:
@@ -197,16 +203,11 @@ class TrialPlayer:
         steps = sum(row.lengths)
         if steps >= self._steps.get(text, 0):  # short rows cost more a step than others
             self._steps[text], self._seconds[text] = steps, row.ms_per_step / 1000
-        return Trial(text, getattr(budget, "eps", None), row, self.clean)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether only the reserve is left."""
-        return self.deadline.left <= self.reserve
+        return Trial(row, self.clean)
 
     def has_time_for(self, seconds: float) -> bool:
         """Whether a row that is said to take so long fits into the time that is left."""
-        return seconds * ROOM <= self.deadline.left - self.reserve
+        return seconds * ROOM <= self.deadline.left
 
     def leave_out(self, threat: str, seconds: float) -> None:
         """Note what does not fit."""
@@ -231,12 +232,8 @@ class TrialPlayer:
         self._player.close()
 
     def _check(self) -> None:
-        """Raise :class:`OutOfTime` where a row is still played when only the reserve is left.
-
-        The row without an attack, on which all others depend, has its own end.
-        """
-        if self.is_over if self.has_clean else self._clean_until.passed:
-            raise OutOfTime
+        """Raise :class:`OutOfTime` after the end of the row without an attack, on which others depend, or of these."""
+        (self.deadline if self.has_clean else self._clean_until).check()
 
     def _told(self, threat: str, finished: int, episodes: int) -> None:
         self._check()
@@ -264,7 +261,7 @@ class TrialPlayer:
         a row without an attack, and what has one may cost as much as the slowest attack so far.
         """
         steps, name = sum(self.clean.lengths), attack.partition(":")[0]
-        if attack not in self._seconds and evaluator is not None and not self.is_over:
+        if attack not in self._seconds and evaluator is not None and not self.deadline.passed:
             self._seconds[attack] = run_seconds(evaluator, 1, self.clean) / steps
         if attack in self._seconds:
             return self._seconds[attack] * steps
@@ -278,6 +275,23 @@ class TrialPlayer:
         play_missing(evaluator, rows, progress=progress, out=self.out, workers=self._workers)
         self._rows[0] = rows[0]
         return rows
+
+
+def shown_text(threat: str) -> str:
+    """A threat's text as pages have it.
+
+    What a search over whole episodes found, and is played as a record, has that name; of a trained adversary the last
+    folder is enough.
+    """
+    return re.sub(r"(learned:card=)[^,]*[/\\](?=[^,/\\]+)", r"\1", threat.replace("<recorded>", "episode search"))
+
+
+def text_without(threat: str, *arguments: str) -> str:
+    """A threat's text without some of its arguments; all of it where it cannot be read."""
+    try:
+        return without_arguments(threat, *arguments)
+    except ThreatError:
+        return threat
 
 
 def one_feature(budget: Linf, feature: int, scale: tuple[float, ...]) -> Linf:

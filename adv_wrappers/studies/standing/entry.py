@@ -14,6 +14,7 @@ from typing import Any
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.statistics.confidence_intervals import MeanWithInterval
+from adv_wrappers.studies.report.choices import CertifiedReturn
 from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 
@@ -37,14 +38,6 @@ class AttackedMean(MeanWithInterval):
     seconds: float
     added: bool = False
     episodes: int | None = None
-
-
-@dataclass(frozen=True)
-class CertifiedMean:
-    """The certified mean return of the entry's episodes, and by which bounds it was found."""
-
-    lower: float
-    method: str
 
 
 @dataclass
@@ -83,7 +76,7 @@ class StandingEntry:
     clean: AttackedMean | None = None
     left_out: dict[str, str] = field(default_factory=dict)
     left_out_seconds: dict[str, float] = field(default_factory=dict)
-    certificate: CertifiedMean | None = None
+    certificate: CertifiedReturn | None = None
     no_certificate: str | None = None
     warnings: list[str] = field(default_factory=list)
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -8,7 +8,6 @@ networks are deterministic, so that a defence cannot gain by noise in its layers
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -33,7 +32,7 @@ from adv_wrappers.studies.report.observation_ranges import observed_ranges
 from adv_wrappers.studies.report.trials import ROOM, TrialPlayer
 from adv_wrappers.studies.run_time import attack_costs, timed_search
 from adv_wrappers.studies.standing.budgets import StandingBudget, chosen_budget, fitted_budget
-from adv_wrappers.studies.standing.entry import AttackedMean, CertifiedMean, StandingEntry, is_name, read_entry
+from adv_wrappers.studies.standing.entry import AttackedMean, StandingEntry, is_name, read_entry
 from adv_wrappers.studies.suite.attack_lists import entries_that_apply
 from adv_wrappers.studies.suite.entry import AttackSetting, MadeAttack
 from adv_wrappers.studies.suite.untrained_attacks import beam
@@ -417,7 +416,7 @@ def _licence(card: Mapping[str, Any], given: str | None) -> str:
     return own or str(given)
 
 
-def _certified(setting: AttackSetting, deadline: Deadline) -> tuple[CertifiedMean | None, str | None]:
+def _certified(setting: AttackSetting, deadline: Deadline) -> tuple[CertifiedReturn | None, str | None]:
     """The certified mean return of the episodes, or why there is none."""
     if setting.images:
         return None, "of images it takes hours: adv-wrappers certify"
@@ -429,9 +428,8 @@ def _certified(setting: AttackSetting, deadline: Deadline) -> tuple[CertifiedMea
         found = certify(setting.victim, setting.environment, None, count, seed, budget_s=each, within=budget)
     except AdvWrappersError as error:
         return None, _without_folders(str(error))
-    if math.isnan(found.lower):
-        return None, "nothing was searched in the time"
-    return CertifiedMean(found.lower, found.method), None
+    certificate = CertifiedReturn.of(found, getattr(budget, "eps", 0.0))
+    return certificate, None if certificate else "nothing was searched in the time"
 
 
 def _write(setting: AttackSetting, entry: StandingEntry, player: TrialPlayer) -> None:
@@ -444,17 +442,16 @@ def _write(setting: AttackSetting, entry: StandingEntry, player: TrialPlayer) ->
 def _choices(entry: StandingEntry, setting: AttackSetting) -> ReportChoices:
     """What the agent's own page has beside its rows: the certificate, and what was not played."""
     found, seconds = entry.certificate, entry.left_out_seconds
-    clean = None if entry.clean is None else entry.clean.mean
     not_tried = [] if found is not None else [f"Nothing is certified: {entry.no_certificate}"]
     not_tried += [f"{name} does not apply: {why}" for name, why in entry.left_out.items() if name not in seconds]
     budget = setting.budget
     assert isinstance(budget, Linf)
     # what there is no row of
-    scale, own = budget.resolve(setting.victim).scale, found and (found.lower, clean, entry.episodes, found.method)
+    scale = budget.resolve(setting.victim).scale
     return ReportChoices(
         scale=scale if isinstance(scale, tuple) else None,
         reasons=(f"The budget is that of the standing: {entry.budget}.",),
-        certificates=(CertifiedReturn(budget.eps, *own),) if own else (),
+        certificates=(replace(found, eps=budget.eps),) if found else (),
         untried=tuple(Untried(name, "did not fit into the time", spent) for name, spent in seconds.items()),
         training=advised_training(setting.victim),
         not_tried=tuple(not_tried),

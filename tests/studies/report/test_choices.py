@@ -19,7 +19,7 @@ from adv_wrappers.studies.report.choices import (
 def test_what_is_written_is_read(tmp_path):
     choices = ReportChoices(
         "adv-wrappers report", 2.0, 1.5, False, 30, (FeatureSpread("x", -1.0, None, 0.5),), (1.0, 2.0), "of the range",
-        ("a reason",), (CertifiedReturn(0.1, 3.0, None, 10, "bounds"),),
+        ("a reason",), (CertifiedReturn(3.0, "crown", 0.1, None, 10),),
         (Untried("pgd", "no time", 0.0),), "adv-wrappers report --minutes 3",
         (AttackedFrame("pgd", "true.png", "", "pictures/difference.png"),),
         "film.webp", AdvisedTraining("wocar", ("sa",), 0.05, "ppo", "raw", 0.9, 0.0024, "a", (1.0,), "b"),

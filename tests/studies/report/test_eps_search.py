@@ -14,7 +14,7 @@ from tests.evaluation.made_reports import made_row
 
 
 def trial(eps: float, mean: float, clean: float) -> Trial:
-    return Trial("noise", eps, made_row("noise", [mean], action_change=1.0), made_row("none", [clean]))
+    return Trial(made_row(f"noise:eps={eps!r}", [mean], action_change=1.0), made_row("none", [clean]))
 
 
 def sweep_of(clean: float, least: float = 0.0) -> EpsSweep:

@@ -53,15 +53,16 @@ def test_the_second_is_played_under_what_the_first_was(tmp_path: Path) -> None:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Folders of two agents, not to be written to; the second lacks a row of the first."""
     folder = tmp_path_factory.mktemp("pair")
-    first = played(folder / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"])
+    first = played(folder / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1,steps=2"])
     return first, played(folder / "b", SECOND, ["fgsm:eps=0.1"])
 
 
 def test_a_single_row_is_one_row(pair: tuple[Path, Path], tmp_path: Path) -> None:
     late = completed(*pair, tmp_path / "rows", minutes=1e-9)[0]
     assert late[0].startswith("Left out for lack of time: 1 row, ")
-    found = completed(*pair, tmp_path / "rows")[0]
+    found, second = completed(*pair, tmp_path / "rows")
     assert found == ["Played on the second agent too, with eps in the units of the first: 1 row."]
+    assert second == ("fgsm:eps=0.1", "pgd:eps=0.1,steps=2"), "called as the first one's is"
 
 
 def changed(folder: Path, to: Path, **report: object) -> Path:

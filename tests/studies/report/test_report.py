@@ -417,12 +417,12 @@ def test_what_a_users_environment_raises_in_a_training_is_said(tmp_path: Path) -
     rows: Any = SimpleNamespace(
         victim=agent, environment=environment, episodes=Episodes(1, 0), clean=clean,
         deadline=deadline.Deadline(1e5), close=lambda: None,
-        leave_out=lambda *_: None, reserve=0.0, out=tmp_path,
+        leave_out=lambda *_: None, out=tmp_path,
     )  # fmt: skip
     ranges: Any = SimpleNamespace(
         seconds=0.0, scale=None, image=False, levels=1.0, whole=False, least_eps=0.0, unfit=()
     )
-    trial = Trial("noise", 0.1, made_row("noise", [5.0]), clean)
+    trial = Trial(made_row("noise:eps=0.1", [5.0]), clean)
     sections = agenda.Agenda(rows, ranges, ReportChoices(), [trial], lambda _: None)
     sections._train()
     [said] = sections.not_tried

@@ -89,5 +89,5 @@ def test_the_row_without_an_attack_is_played_whole_unless_it_has_a_limit(tmp_pat
 def test_a_row_of_few_episodes_has_lost_what_was_lost_in_them() -> None:
     """Two episodes that return little without an attack too are no loss of half."""
     clean, row = made_row("none", [10.0, 10.0, 190.0, 190.0]), made_row("beam", [9.0, 9.0])
-    assert Trial("beam", 0.1, row, clean).mean == 99.0
-    assert Trial("beam", 0.1, clean, clean).mean == 100.0
+    assert Trial(row, clean).mean == 99.0
+    assert Trial(clean, clean).mean == 100.0

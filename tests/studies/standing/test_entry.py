@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.studies.report.choices import CertifiedReturn
 from adv_wrappers.studies.standing.entry import (
     ENTRY_FILE,
     AttackedMean,
-    CertifiedMean,
     StandingEntry,
     ranked,
     read_entries,
@@ -75,7 +75,7 @@ def test_attacks_that_were_added_are_counted_apart() -> None:
     ENTRY,
     replace(ENTRY, attacks={}),
     replace(
-        ENTRY, certificate=CertifiedMean(2.0, "crown"), no_certificate=None, warnings=["w"], versions={"python": "3"},
+        ENTRY, certificate=CertifiedReturn(2.0, "crown"), no_certificate=None, warnings=["w"], versions={"python": "3"},
         left_out={"beam": "about 5 min"}, left_out_seconds={"beam": 300.0},
         attacks={"mine": replace(FIGURES, added=True, caveat="few")},
     ),
@@ -89,6 +89,11 @@ def test_what_is_written_is_read(entry: StandingEntry, tmp_path: Path) -> None:
     assert json.loads((folder / ENTRY_FILE).read_text()) == json.loads(json.dumps(entry.to_dict()))
 
 
+def test_a_certificate_of_an_earlier_release_is_read() -> None:
+    data = {**ENTRY.to_dict(), "certificate": {"lower": 2.0, "method": "crown"}}
+    assert StandingEntry.from_dict(data).certificate == CertifiedReturn(2.0, "crown")
+
+
 def test_what_other_pages_lend_is_not_in_the_file() -> None:
     assert StandingEntry.from_dict(replace(ENTRY, elsewhere={"x": FIGURES}).to_dict()) == ENTRY
 
@@ -98,7 +103,7 @@ def test_what_other_pages_lend_is_not_in_the_file() -> None:
     [
         ({"schema": 2}, "form 2 and not 1"),
         ({"attacks": {"pgd": {"mean": 3.0}}}, "missing .*threat"),
-        ({"certificate": 3.0}, "certificate must be a CertifiedMean, got 3.0"),
+        ({"certificate": 3.0}, "certificate must be a CertifiedReturn, got 3.0"),
         ({"victim": {}}, "'fingerprint' is missing"),
         ({"more": 1}, "'more' is missing, or unknown"),
         ({"left_out_seconds": [1]}, "left_out_seconds must be a dictionary"),

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from adv_wrappers.studies.standing.entry import AttackedMean, CertifiedMean
+from adv_wrappers.studies.report.choices import CertifiedReturn
+from adv_wrappers.studies.standing.entry import AttackedMean
 from adv_wrappers.studies.standing.page import standing_page
 from tests.studies.report.test_page import NASTY, Page
 from tests.studies.standing.test_entry import ENTRY
@@ -29,7 +30,7 @@ def html():
     other = {"environment": {"id": "F-v1"}, "attacks": {"noise": FIGURES}, "left_out_seconds": {"pgd": 300.0}}
     entries = [
         replace(ENTRY, training_seconds=90.0, trained_with="ppo, sa", claim="5 under PGD"),
-        replace(ENTRY, name="b", certificate=CertifiedMean(2.0, "crown"), clean=FIGURES),
+        replace(ENTRY, name="b", certificate=CertifiedReturn(2.0, "crown"), clean=FIGURES),
         replace(ENTRY, name="c", **other),
     ]
     return standing_page(entries, {"a": "agents/a.html"}, "../standing.html", ["A note."]).decode()
