@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -163,15 +163,15 @@ def certify(
             played.check_deterministic(seeds[0])
         # the victim's own path and the greedy worst case, whose lowest return each search begins with
         share = _PATHS_SHARE if searched else 0.5
-        clean, gwc = (
-            play_choices(
-                played.environment, possible, seeds, choose, rows, _progress(progress, what, episodes), deadlines
+        with ExitStack() as opened:
+            envs = [opened.enter_context(closing(played.environment())) for _ in range(min(rows, episodes))]
+            clean, gwc = (
+                play_choices(envs, possible, seeds, choose, _progress(progress, what, episodes), deadlines)
+                for what, choose, deadlines in (
+                    ("clean", own_action, PathDeadlines(whole.share(share), whole.share(2 * share))),
+                    ("gwc", worst_possible_action, PathDeadlines(Deadline(None), whole.share(2 * share))),
+                )
             )
-            for what, choose, deadlines in (
-                ("clean", own_action, PathDeadlines(whole.share(share), whole.share(2 * share))),
-                ("gwc", worst_possible_action, PathDeadlines(Deadline(None), whole.share(2 * share))),
-            )
-        )
         paths = {"clean": clean.returns, "acr": clean.acr, "gwc": gwc.returns}
         cut = [[name for name, values in paths.items() if np.isnan(values[i])] for i in range(episodes)]
         # every search gets an equal share of the time that is left

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.core.types import Floats
-from adv_wrappers.environments.environment import EnvFactory
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.deadline import Deadline
+from adv_wrappers.wrappers.layer import AnyEnv
 
 Choose = Callable[[NDArray[np.bool_], Tensor], Tensor]
 
@@ -66,23 +66,21 @@ class PathDeadlines(NamedTuple):
 
 
 def play_choices(
-    make_env: EnvFactory,
+    envs: Sequence[AnyEnv],
     reachable: PossibleActions,
     seeds: Sequence[int],
     choose: Choose,
-    num_envs: int,
     on_episode: Callable[[int], None] | None = None,
     until: PathDeadlines | None = None,
 ) -> PlayedEpisodes:
     """Play one episode for each seed, and look at every step at what is possible.
 
     Args:
-        make_env: makes one environment.
+        envs: environments that are alike, in which episodes are played side by side.
         reachable: what the agent may do under the budget.
         seeds: the seeds that the environment is reset with.
         choose: which action is played, of the possible ones ``[B, A]`` and the victim's outputs ``[B, A]``: as
             :func:`own_action` or :func:`worst_possible_action`.
-        num_envs: how many environments are stepped side by side.
         on_episode: called with the number of finished episodes, whenever one finishes.
         until: limits of time; None for none.
 
@@ -93,40 +91,35 @@ def play_choices(
     returns, certified = np.zeros(episodes), np.zeros(episodes)
     lengths = np.zeros(episodes, np.int64)
     finished = np.zeros(episodes, bool)
-    envs = [make_env() for _ in range(min(num_envs, episodes))]
     space = envs[0].observation_space
     start = int(reachable.victim.action_space.start)  # type: ignore[attr-defined]  # one discrete action
-    try:
-        for first in range(0, episodes, len(envs)):
-            # as many episodes side by side as there are environments; what each that goes on shows
-            playing = dict(zip(range(first, episodes), envs, strict=False))
-            shown = {i: np.array(env.reset(seed=seeds[i])[0]) for i, env in playing.items()}
-            while shown and not until.steps.passed:
-                now = list(shown)
-                seen = np.stack([*shown.values()]).astype(space.dtype, copy=False)
-                # where there is no time for bounds the path goes on without a certification rate
-                if until.bounds.passed:
-                    outputs = reachable.outputs(seen)
-                    possible, certified[now] = np.ones(tuple(outputs.shape), bool), np.nan
-                else:
-                    possible, outputs = reachable.at(seen)
-                    certified[now] += possible.sum(1) == 1
-                lengths[now] += 1
-                actions = (choose(possible, outputs) + start).cpu().numpy()
-                for i, action in zip(now, actions, strict=True):
-                    observation, reward, terminated, truncated, _ = playing[i].step(action)
-                    returns[i] += float(reward)
-                    if not np.isfinite(returns[i]):
-                        raise ValueRangeError(f"the environment returned a reward that is not finite: {reward}")
-                    shown[i] = np.array(observation)
-                    if terminated or truncated:
-                        finished[i] = True
-                        del shown[i]
-                        if on_episode is not None:
-                            on_episode(int(finished.sum()))
-    finally:
-        for env in envs:
-            env.close()
+    for first in range(0, episodes, len(envs)):
+        # as many episodes side by side as there are environments; what each that goes on shows
+        playing = dict(zip(range(first, episodes), envs, strict=False))
+        shown = {i: np.array(env.reset(seed=seeds[i])[0]) for i, env in playing.items()}
+        while shown and not until.steps.passed:
+            now = list(shown)
+            seen = np.stack([*shown.values()]).astype(space.dtype, copy=False)
+            # where there is no time for bounds the path goes on without a certification rate
+            if until.bounds.passed:
+                outputs = reachable.outputs(seen)
+                possible, certified[now] = np.ones(tuple(outputs.shape), bool), np.nan
+            else:
+                possible, outputs = reachable.at(seen)
+                certified[now] += possible.sum(1) == 1
+            lengths[now] += 1
+            actions = (choose(possible, outputs) + start).cpu().numpy()
+            for i, action in zip(now, actions, strict=True):
+                observation, reward, terminated, truncated, _ = playing[i].step(action)
+                returns[i] += float(reward)
+                if not np.isfinite(returns[i]):
+                    raise ValueRangeError(f"the environment returned a reward that is not finite: {reward}")
+                shown[i] = np.array(observation)
+                if terminated or truncated:
+                    finished[i] = True
+                    del shown[i]
+                    if on_episode is not None:
+                        on_episode(int(finished.sum()))
     # episodes that were cut short have no return
     returns[~finished] = certified[~finished] = np.nan
     return PlayedEpisodes(returns, certified / np.maximum(lengths, 1))

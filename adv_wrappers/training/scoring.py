@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields
 from pickle import loads
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,12 +83,12 @@ class CheckpointEvaluator:
             victim: the agent, of discrete actions.
             within: the budget, a box.
         """
-        space = self._player.venv.single_observation_space
+        venv: Any = self._player.venv  # of discrete actions, whose environments are stepped one by one
+        space = venv.single_observation_space
         method: Method = "interval" if has_images(space) else "crown"
         perturbed = PossibleActions(victim, space, within, method, quantize=False)
         with one_thread():
-            rows = self._episodes.num_envs or 1
-            return play_choices(self._environment, perturbed, self.seeds, worst_possible_action, rows)
+            return play_choices(venv.envs, perturbed, self.seeds, worst_possible_action)
 
     def close(self) -> None:
         """Close the environments."""

@@ -34,7 +34,7 @@ def test_returns_and_rates(eps, num_envs):
     possible = PossibleActions(victim, Walk().observation_space, Linf(eps), "interval")
     finished = list[int]()
     found = [
-        play_choices(Walk, possible, SEEDS, choose, num_envs, finished.append)
+        play_choices([Walk() for _ in range(num_envs)], possible, SEEDS, choose, finished.append)
         for choose in (own_action, worst_possible_action)
     ]
     for worst, played in enumerate(found):
@@ -54,4 +54,4 @@ class Broken(Walk):
 def test_rewards_that_are_not_finite():
     possible = PossibleActions(walker(), Walk().observation_space, Linf(0.1), "interval")
     with pytest.raises(ValueRangeError, match="returned a reward that is not finite: nan"):
-        play_choices(Broken, possible, SEEDS, own_action, 2)
+        play_choices([Broken(), Broken()], possible, SEEDS, own_action)
