@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium import spaces
 
 from adv_wrappers.core.action_masks import MASK, mask_choices, unnamed_mask
+from adv_wrappers.core.spaces import children, leaf_at
 from adv_wrappers.core.types import Array, Space
 from adv_wrappers.environments.snapshot import difference
 from adv_wrappers.victims.policy_runner import PolicyRunner
@@ -171,7 +172,7 @@ class OutsideSpace:
     def look_closely(self, observations: Sequence[Any], acted: Space, victim: Victim) -> None:
         """Compare the first observations with the grey levels of images, and the agent's actions with their space."""
         for path, low, high, _ in self._leaves:
-            of_leaf = [_leaf_of(observation, path) for observation in observations]
+            of_leaf = [np.asarray(leaf_at(observation, path)) for observation in observations]
             most = max(float(np.max(leaf)) for leaf in of_leaf)
             if 0 < most <= 1 and (low == 0).all() and (high == 255).all():
                 self.others.append(
@@ -198,7 +199,7 @@ class OutsideSpace:
             return
         # the first value that lies outside, and where it stands
         for path, low, high, slack in self._leaves:
-            values = _leaf_of(observation, path)
+            values = np.asarray(leaf_at(observation, path))
             outside = (values < low - slack) | (values > high + slack)
             if outside.any():
                 at = tuple(np.argwhere(outside)[0].tolist())
@@ -213,22 +214,14 @@ class OutsideSpace:
                 return
 
 
-def _leaf_of(observation: Any, path: tuple[Any, ...]) -> Array:
-    for key in path:
-        observation = observation[key]
-    return np.asarray(observation)
-
-
 def _boxes(space: Space, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Array, Array, Any]]:
     """Of the Boxes in a space path, bounds, and what counts as on them.
 
     Floats that are clipped, scaled or normalised in another precision end just beside a bound.
     """
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        pairs: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        for key, inner in pairs:
-            yield from _boxes(inner, (*path, key))
-    elif isinstance(space, spaces.Box):
+    for key, inner in children(space):
+        yield from _boxes(inner, (*path, key))
+    if isinstance(space, spaces.Box):
         width = space.high.astype(np.float64) - space.low
         near = np.where(np.isfinite(width), _ROUNDING * width, _ROUNDING) if space.dtype.kind == "f" else 0
         yield path, space.low, space.high, near
