@@ -42,6 +42,7 @@ from adv_wrappers.registry import BEAM_WIDTH
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.threats.presets import parse_threat, threat
+from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.files import holding, write_json
 from adv_wrappers.utils.number_text import number_text
 from adv_wrappers.utils.pace import Progress
@@ -118,8 +119,8 @@ class CertifiedRange:
         _, lower, upper, _ = self.means
         return {
             "eps": self.eps,
-            "lower": _known(lower),
-            "upper": _known(upper),
+            "lower": finite_float(lower),
+            "upper": finite_float(upper),
             "strongest": self.strongest,
             "certificate": self.certificate.to_dict(),
             "attacks": dict(self.attacks),
@@ -164,7 +165,7 @@ class CertifiedRanges(Tabular):
         """The table, one row a radius, with :meth:`notes`."""
         rows = list[tuple[str, ...]]()
         for one in self.ranges:
-            about, (*means, gwc) = one.certificate, map(_known, one.means)
+            about, (*means, gwc) = one.certificate, map(finite_float, one.means)
             rows.append(
                 (
                     f"{one.eps:g}",
@@ -172,7 +173,7 @@ class CertifiedRanges(Tabular):
                     one.strongest or "-",
                     number_text(gwc),
                     "-" if math.isnan(about.acr) else f"{about.acr:.2f}",
-                    number_text(_known(about.awc)),
+                    number_text(finite_float(about.awc)),
                     f"{about.finished_searches.sum()} of {len(about.seeds)}",
                 )
             )
@@ -459,7 +460,3 @@ def _read(folder: Path, settings: Mapping[str, Any]) -> dict[float, CertifiedRan
 
 def _unit_text(scale: Any) -> str:
     return "the victim" if scale == "victim" else f"{scale}"
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None

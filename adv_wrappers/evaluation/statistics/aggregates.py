@@ -211,7 +211,7 @@ class Aggregates(Tabular):
             return mean
 
         low, high = bootstrap(strata, probability, self.level, self.repetitions, self.seed)
-        return float(probability(np.concatenate(strata))), _end(low), _end(high)
+        return float(probability(np.concatenate(strata))), finite_float(low), finite_float(high)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows."""
@@ -333,15 +333,10 @@ def aggregate(
     for name, envs in groups.items():
         scores = {env: _scores(own, name, runs, used[env]) for env, own in envs.items()}
         every = np.concatenate([*scores.values()])
-        low, high = map(_end, bootstrap([*scores.values()], iqm, level, repetitions, seed))
+        low, high = map(finite_float, bootstrap([*scores.values()], iqm, level, repetitions, seed))
         found.append(ScoreGroup(name, scores, float(iqm(every)), low, high, float(every.mean())))
     named = ", ".join(columns) or "group"
     return Aggregates(named, tuple(found), used, runs, level, repetitions, seed, tuple(_notes(found, runs)))
-
-
-def _end(value: NDArray[np.float64]) -> float | None:
-    """An end of an interval; None where there is none."""
-    return None if np.isnan(value) else float(value)
 
 
 def _text(value: object) -> str:
