@@ -293,8 +293,9 @@ def formulas_of(id: str, control: Any) -> Formulas | None:
 # Tasks of the DeepMind Control Suite side by side, MuJoCo being stepped directly.
 #
 # A row returns what :func:`.dmc` returns, and costs a tenth of it in cartpole: observations and rewards are computed
-# of all rows at once. Rows are reset by dm_control itself. From the present states others can branch off, which is
-# how a planner tries what follows.
+# of all rows at once. ``evaluate`` of four episodes of cartpole-swingup, clean and under noise, takes 1.3 s of a
+# processor so, and 4.2 s row by row. Rows are reset by dm_control itself. From the present states others can branch
+# off, which is how a planner tries what follows.
 # ----------------------------------------------------------------------------------------------------------------------
 
 
