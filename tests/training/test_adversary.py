@@ -266,10 +266,9 @@ def test_a_victim_without_a_reference_is_left_open(tmp_path):
 
 def test_budget_and_timing_come_along(tmp_path):
     given, few = ("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 64), {**QUICK, "checks": 1, "episodes": 1}
-    for out in (None, tmp_path):
-        learned = train_adversary(*given, when="every(3)", out=out, **few)
-        env = adv.PerturbObservation(gym.make(SHORT), learned)
-        assert env.threat.within == adv.Linf(0.05) and env.threat.when == adv.Every(3)
+    learned = train_adversary(*given, when="every(3)", out=tmp_path, **few)
+    env = adv.PerturbObservation(gym.make(SHORT), learned)
+    assert env.threat.within == adv.Linf(0.05) and env.threat.when == adv.Every(3)
     found = adv.threat("learned", card=str(tmp_path))
     again = adv.ThreatModel.from_dict(json.loads(json.dumps(found.to_dict())), adv.load_victim)
     assert found.when == again.when == adv.Every(3) and again.to_dict() == found.to_dict()

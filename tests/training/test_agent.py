@@ -39,6 +39,7 @@ from adv_wrappers.training.sb3 import director_networks
 from adv_wrappers.training.sb3.conversion import live_victim, update_normaliser
 from adv_wrappers.training.sb3.vec_env import AgentVecEnv
 from tests import rigs  # noqa: F401 - registers tests/Frames-v0
+from tests.episodes import short_episodes_of
 from tests.every_case import every_case
 from tests.toys import Brief
 
@@ -181,8 +182,21 @@ def test_one_argument_tells_the_trainings_apart():
     assert report.threats[1]["linf"] <= 0.05 + 1e-6
 
 
-def test_only_the_second_half_is_chosen_from():
-    hardened = train_agent("CartPole-v1", None, steps=256, **{**SMALL, "checks": 4})
+PLAIN: dict[str, Any] = {"env": "CartPole-v1", "steps": 256, **SMALL, "checks": 4}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A plain training, its folder, and the steps that were told."""
+    out, told = tmp_path_factory.mktemp("agents") / "plain", []
+    with short_episodes_of(30, "CartPole-v1"):
+        hardened = train_agent(**PLAIN, adversary=None, gamma=0.9, out=out, on_steps=told.append)
+    return hardened, out, told
+
+
+def test_only_the_second_half_is_chosen_from(plain):
+    hardened = plain[0]
+    assert hardened.began_with is None
     assert hardened.threat is None and all(row["attacked"] is None for row in hardened.record)
     late = [(64, False), (128, True), (192, True), (256, True)]
     assert [(row["steps"], row["late"]) for row in hardened.record] == late
@@ -230,22 +244,18 @@ def test_the_agent_that_it_began_with_plays_the_same_episodes(tmp_path):
     began = {"ref": "zoo:cartpole-ppo", "clean": 20.0}
     assert hardened.victim.card["training"]["began_with"] == began
     assert json.loads((tmp_path / "state.json").read_text())["result"]["began_with"] == began
-    assert train_agent("CartPole-v1", None, steps=64, **SMALL).began_with is None
 
 
-def test_the_discount_factor_is_given_in_one_place(tmp_path):
-    hardened = train_agent("CartPole-v1", None, steps=64, gamma=0.9, out=tmp_path, **SMALL)
-    assert hardened.victim.card["training"]["settings"]["gamma"] == 0.9
+def test_the_discount_factor_is_given_in_one_place(plain):
+    assert plain[0].victim.card["training"]["settings"]["gamma"] == 0.9
     with pytest.raises(ThreatError, match=r"gamma=0.9 and settings\['gamma'\]=0.8 differ"):
         train_agent("CartPole-v1", None, gamma=0.9, settings={"gamma": 0.8})
     with pytest.raises(ValueRangeError, match="gamma must be"):
         train_agent("CartPole-v1", None, gamma=1.5)
 
 
-def test_steps_are_told_between_rollouts():
-    told = []
-    train_agent("CartPole-v1", None, steps=192, on_steps=told.append, **SMALL)
-    assert told == [0, 64, 128]
+def test_steps_are_told_between_rollouts(plain):
+    assert plain[2] == [0, 64, 128, 192]
 
     def stop(steps):
         raise KeyboardInterrupt
@@ -405,17 +415,17 @@ def test_an_agent_learns_against_an_adversary_of_a_folder(tmp_path):
     assert found.threat is not None and found.threat.how.card == str(tmp_path / "adversary")
 
 
-def test_the_folder_of_another_training_is_refused(tmp_path):
-    train_agent("CartPole-v1", None, steps=128, out=tmp_path, **SMALL)
+def test_the_folder_of_another_training_is_refused(plain):
+    known = {**PLAIN, "gamma": 0.9, "out": plain[1]}
     with pytest.raises(
         ValueRangeError, match=r"with adversary.actor None and not 'sa-rl', .* and \d more: give another folder"
     ):
-        train_agent("CartPole-v1", "sa-rl", 0.05, 128, out=tmp_path, **SMALL)
+        train_agent(**known, adversary="sa-rl", eps=0.05)
     with pytest.raises(ValueRangeError, match="net_arch"):
         settings = {**SMALL["settings"], "policy_kwargs": {"net_arch": [8]}}
-        train_agent("CartPole-v1", None, steps=128, out=tmp_path, **{**SMALL, "settings": settings})
+        train_agent(**{**known, "settings": settings}, adversary=None)
     with pytest.raises(ValueRangeError, match=r"holds another training, with .*robust"):
-        train_agent("CartPole-v1", None, 0.05, 128, robust="radial", out=tmp_path, **SMALL)
+        train_agent(**known, adversary=None, eps=0.05, robust="radial")
 
 
 def test_one_log_a_side(tmp_path):
