@@ -106,7 +106,7 @@ def as_trained(case: Case, victim: adv.Victim, arguments: argparse.Namespace) ->
     spaces, before = (victim.observation_space, victim.action_space), imitation.LEAD
     imitation.LEAD = math.inf
     try:
-        return imitation.fit(labels, *spaces, (64, 64), 60, arguments.seed, victim.scale)
+        return imitation.fit_surrogate(labels, *spaces, (64, 64), 60, arguments.seed, victim.scale)
     finally:
         imitation.LEAD = before
 

@@ -97,7 +97,7 @@ class Labels(Arrays):
         return Labels(*map(np.concatenate, zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
-def fit(
+def fit_surrogate(
     labels: Labels,
     observed: Space,
     acted: Space,
@@ -524,7 +524,7 @@ class _Imitating:
     def _fit(self, labels: Labels, **other: Any) -> Victim:
         how = {name: self.how[name] for name in ("hidden", "epochs", "seed")} | other
         scale = None if self.victim.scale is None else self.victim.scale.detach().cpu()  # where the surrogate is
-        return fit(labels, self.observed, self.acted, **how, scale=scale)
+        return fit_surrogate(labels, self.observed, self.acted, **how, scale=scale)
 
     def _agreement(self, surrogate: Victim, labels: Labels) -> float:
         return agreement(surrogate.act_on(labels.observations), labels.actions, self.acted)

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from adv_wrappers.attacks.objectives import divergence_of
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.models import imitation
-from adv_wrappers.training.models.imitation import Labels, agreement, fit
+from adv_wrappers.training.models.imitation import Labels, agreement, fit_surrogate
 from tests.core.helpers import randn
 
 SEEN, TWO = spaces.Box(-np.inf, np.inf, (3,), np.float64), spaces.Discrete(2)
@@ -24,7 +24,7 @@ def labels(actions, x=X):
 
 
 def fitted(actions, space, epochs=10, **more):
-    return fit(labels(actions), SEEN, space, [16], epochs, 0, **more)
+    return fit_surrogate(labels(actions), SEEN, space, [16], epochs, 0, **more)
 
 
 def test_a_rule_is_learned_and_the_same_weights_come_twice():
@@ -33,7 +33,7 @@ def test_a_rule_is_learned_and_the_same_weights_come_twice():
     assert torch.equal(torch.get_rng_state(), before)
     assert one.fingerprint() == two.fingerprint()
     assert agreement(one.act_on(X), RULE, TWO) > 0.97
-    other = fit(labels(RULE), SEEN, TWO, [16], 1, 1)
+    other = fit_surrogate(labels(RULE), SEEN, TWO, [16], 1, 1)
     assert other.fingerprint() != one.fingerprint()
 
 
@@ -90,7 +90,7 @@ def test_clipped_actions_cost_nothing_beyond_their_bound():
 
 def test_labels_that_no_training_survives():
     with pytest.raises(ValueRangeError, match="the training of the surrogate diverged"):
-        fit(labels(RULE, X * 1e300), SEEN, TWO, [4], 1, 0)
+        fit_surrogate(labels(RULE, X * 1e300), SEEN, TWO, [4], 1, 0)
 
 
 def test_agreement():
