@@ -229,7 +229,7 @@ def written_references(kinds: Iterable[str], quote: str = "") -> str:
 # what options choose from, and the defaults that their help shows
 
 SUITE_NAMES = ("standard", "action", "daylight", "certified", "everything")  # of adv_wrappers.studies.SUITES
-Method = Literal["interval", "crown", "full-crown", "refined", "bisect"]  # of bounds, from the fastest to the tightest
+Method = Literal["interval", "crown", "full-crown", "bisect"]  # of bounds, from the fastest to the tightest
 By = Literal["return", "loss"]  # what the best of several draws is chosen by
 CurvesBy = Literal["threat", "victim", "env", "seed"]  # of adv_wrappers.evaluation.statistics.curves
 CURVES_BY: tuple[CurvesBy, ...] = get_args(CurvesBy)

@@ -10,9 +10,8 @@ a grey level around one stack of random frames of zoo:pong-ppo, for the differen
 
 Tightness, at up to 2000 states of 20 episodes without an attack: of discrete actions the share of states at which no
 action but the agent's own is possible, which no sound bound can bring above PGD's (40 sign steps from nine points for
-every difference); of continuous ones the mean width of the box of actions, which none can bring below PGD's. `refined`
-takes 20 steps of Adam (alpha-CROWN); `bisect` bounds at most 1000 boxes a state, and decides all but 0.1% of them. In
-brackets, ms a state.
+every difference); of continuous ones the mean width of the box of actions, which none can bring below PGD's. `bisect`
+bounds at most 1000 boxes a state, and decides all but 0.1% of them. In brackets, ms a state.
 
 Networks that are no layers in a row have random weights and compute in float64; boxes are ten of radius 0.02, or half a
 grey level. No output at 200,000 random points and corners lies outside; `reached` is the mean width of what they were,
@@ -48,7 +47,7 @@ from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.victims.certified_actions import ROUNDING_FACTOR, action_bounds, params_network, possible_actions
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
-METHODS = ("interval", "crown", "full-crown", "refined", "bisect")
+METHODS = ("interval", "crown", "full-crown", "bisect")
 AT_ONCE = 256  # states
 
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from adv_wrappers.bounds.crown_bounds import crown
-from adv_wrappers.bounds.interval_bounds import graph_network, interval, known, monotone, rule
+from adv_wrappers.bounds.interval_bounds import graph_network, interval, known
 
-__all__ = ["crown", "graph_network", "interval", "known", "monotone", "rule"]
+__all__ = ["crown", "graph_network", "interval", "known"]

@@ -159,19 +159,6 @@ def largest_at_corners(module: nn.Module, low: Tensor, high: Tensor) -> Largest:
     return Largest(best, apart, seen)
 
 
-@torch.no_grad()
-def largest_at_points(module: nn.Module, low: Tensor, high: Tensor, count: int = 64) -> Tensor:
-    """Outputs ``[B, A]`` that are the largest at some of ``count`` points of boxes ``[B, *S]``, half of them corners.
-
-    The points are the same shares of every box, and the same in every call.
-    """
-    shares = torch.rand(count, *low.shape[1:], dtype=low.dtype, generator=torch.Generator().manual_seed(0))
-    shares[::2].round_()
-    points = torch.lerp(low[:, None], high[:, None], shares.to(low.device))
-    values = module(points.flatten(0, 1))
-    return one_hot(values.argmax(-1).view(len(low), count), values.shape[1]).bool().any(1)
-
-
 def _open_in(module: nn.Module, low: Tensor, high: Tensor, margins: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Of parts: outputs that no bound excludes, how much every input matters, and outputs that are the largest."""
     best, apart, seen = largest_at_corners(module, low, high)

@@ -37,26 +37,20 @@ from adv_wrappers.bounds.interval_bounds import (
     pulled_back,
 )
 from adv_wrappers.networks.graph import Node
-from adv_wrappers.networks.operations.activations import CurveStep
 from adv_wrappers.networks.operations.linear_bounds import (
     Bounds,
     BoundStep,
     BoxStep,
-    Choice,
-    MeanLines,
     RowsByValue,
     Total,
     flat,
-    products,
-    signed,
     with_opposite,
 )
 from adv_wrappers.networks.operations.operation import AffineStep
-from adv_wrappers.utils.checks import check_choice, integer
+from adv_wrappers.utils.checks import check_choice
 
 Intermediate = Literal["interval", "crown"]
 _AT_ONCE = 2**20  # coefficients of the rows that are propagated together, so that they stay in a cache
-_RATE = 0.1  # of Adam, on numbers from 0 to 1
 
 
 def crown(
@@ -65,13 +59,11 @@ def crown(
     high: Tensor,
     spec: Tensor | None = None,
     intermediate: Intermediate = "interval",
-    refine: int = 0,
-    refine_hidden: int | None = None,
 ) -> Bounds:
     """Bounds ``(low, high)`` on ``module(x)`` for every ``x`` with ``low <= x <= high``, by linear relaxations.
 
-    Differentiable with respect to weights and box. Layers whose rule is an interval rule alone (softplus, ELU, those of
-    :func:`.rule`) end the way back: bounds are linear in what they answer.
+    Differentiable with respect to weights and box. Layers whose rule is an interval rule alone (softplus, ELU) end the
+    way back: bounds are linear in what they answer.
 
     Args:
         module: as :func:`adv_wrappers.bounds.interval_bounds` takes it.
@@ -80,10 +72,6 @@ def crown(
             ``[B, M, K]``; bounds are then ``[B, M]``.
         intermediate: bounds on what activation functions take: ``"interval"``, or ``"crown"`` for linear ones
             (full CROWN), tighter and much more work.
-        refine: how often the lines are optimised by Adam, for every bound by itself. Every step is sound, and the best
-            one counts.
-        refine_hidden: the same, with ``"crown"``, of the lines that hidden neurons are bounded with; None for as often.
-            There are two such bounds for every neuron, and each takes as long as one on an output.
 
     Raises:
         VictimError: for a layer without bounds, naming it and the layers that have them.
@@ -100,22 +88,15 @@ def crown(
     ([-1.0, 1.0], [0.0, 0.0])
     """
     check_choice("intermediate", intermediate, get_args(Intermediate))
-    hidden = refine if refine_hidden is None else refine_hidden
-    for name, value in (("refine", refine), ("refine_hidden", hidden)):
-        integer(name, value, 0)
     check_box(low, high)
     if spec is not None:
         check_spec(spec, low)
-    if (refine or hidden) and torch.is_inference_mode_enabled():  # whose tensors have no gradient
-        with torch.inference_mode(False), torch.no_grad():
-            own = None if spec is None else spec.clone()
-            return crown(module, low.clone(), high.clone(), own, intermediate, refine, hidden)
     nodes = _split(nodes_in(module, low))
     # functions of each element at the end need no lines: without a specification they are left to intervals
     after = 0 if spec is not None else _elementwise_end(nodes)
-    net = RelaxedNetwork(nodes[: len(nodes) - after], low, high, hidden if intermediate == "crown" else None)
+    net = RelaxedNetwork(nodes[: len(nodes) - after], low, high, intermediate == "crown")
     if spec is None:
-        box = net.tightened(len(net.steps) - 1, None, refine)
+        box = net.tightened(len(net.steps) - 1, None)
         for node in nodes[len(nodes) - after :]:  # element by element: bounds on what they take bound them
             box = node.operation.interval(*box)
         return box
@@ -126,12 +107,9 @@ def crown(
     rows, offset = pulled_back(affine, {len(nodes): as_rows(spec, shapes[-1])}, shapes)
     least, most = combined(rows, offset, net.boxes)
     if not all(isinstance(net.steps[number], BoxStep) for number in rows):
-        linear = linear_bounds(net.steps, rows, offset, refine)
+        linear = linear_bounds(net.steps, rows, offset)
         least, most = torch.maximum(least, linear[0]), torch.minimum(most, linear[1])
     return torch.minimum(least, most), torch.maximum(least, most)  # of a point, rounding may make them cross
-
-
-Choices = dict[int, Choice]  # by the number of a value; [B, M, *S]
 
 
 class RelaxedNetwork:
@@ -140,18 +118,17 @@ class RelaxedNetwork:
     Args:
         nodes: from :func:`.nodes_in`, without clipping normalisers and layer normalisation.
         low, high: the box ``[B, *S]`` at the input.
-        hidden: None for interval bounds on what activation functions take; a number for linear ones, whose lines are
-            optimised in so many steps.
+        full: whether what activation functions take has linear bounds, and not those of intervals.
 
     Attributes:
         steps: how every value is made; the first is the input.
         boxes: of all values, ``[B, *S]``.
     """
 
-    def __init__(self, nodes: Sequence[Node], low: Tensor, high: Tensor, hidden: int | None) -> None:
+    def __init__(self, nodes: Sequence[Node], low: Tensor, high: Tensor, full: bool) -> None:
         self.steps: list[BoundStep] = [BoxStep(low, high)]
         self.boxes: list[Bounds] = [(low, high)]
-        self._hidden = hidden
+        self._full = full
         self._loses = [False]  # whether interval bounds of a value forget what linear ones know
         for node in nodes:
             self._add(node)
@@ -166,21 +143,20 @@ class RelaxedNetwork:
 
     def box(self, number: int, where: Callable[[Tensor, Tensor], Tensor] | None = None) -> Bounds:
         """The box of a value, with linear bounds ``where`` they pay by that box, if they are asked for."""
-        if where is not None and self._hidden is not None and self._loses[number]:
-            self.boxes[number] = self.tightened(number, where(*self.boxes[number]), self._hidden)
+        if where is not None and self._full and self._loses[number]:
+            self.boxes[number] = self.tightened(number, where(*self.boxes[number]))
         return self.boxes[number]
 
     def bound(self, number: int, rows: Tensor, offset: Tensor) -> Bounds:
         """Linear bounds on combinations of the elements of a value, plus an offset."""
-        return linear_bounds(self.steps, {number: rows}, offset, 0)
+        return linear_bounds(self.steps, {number: rows}, offset)
 
-    def tightened(self, number: int, where: Tensor | None, refine: int) -> Bounds:
+    def tightened(self, number: int, where: Tensor | None) -> Bounds:
         """The box of a value, with linear bounds where they are asked for.
 
         Args:
             number: of the value.
             where: bool ``[B, *S]``; None for everywhere.
-            refine: steps of optimisation.
         """
         box, step = self.boxes[number], self.steps[number]
         low, high = (flat(end, 1) for end in box)
@@ -208,7 +184,7 @@ class RelaxedNetwork:
                     part = torch.arange(begin, min(begin + size, count), device=low.device)[None]
                 rows = low.new_zeros(*part.shape, low.shape[1]).scatter_(2, part[..., None], 1.0)
                 start, offset = {number: rows.reshape(*part.shape, *box[0].shape[1:])}, low.new_zeros(())
-            found.append(linear_bounds(self.steps, start, offset, refine))
+            found.append(linear_bounds(self.steps, start, offset))
         least, most_ = (torch.cat(bounds, 1) for bounds in zip(*found, strict=True))
         if index is not None:
             least, most_ = low.scatter(1, index, least), high.scatter(1, index, most_)
@@ -227,32 +203,29 @@ class RelaxedNetwork:
         return max(1, _AT_ONCE // (2 * len(self.boxes[0][0]) * widest))
 
 
-def linear_bounds(steps: Sequence[BoundStep], rows: RowsByValue, offset: Tensor, refine: int) -> Bounds:
+def linear_bounds(steps: Sequence[BoundStep], rows: RowsByValue, offset: Tensor) -> Bounds:
     """Linear bounds ``[B, M]`` on combinations of values, plus an offset.
 
     Args:
         steps: of all values.
         rows: the combinations, ``[B or 1, M, *S]`` by the number of a value.
         offset: ``[B or 1, M]``, or one number.
-        refine: steps of optimisation.
     """
-    choices = _optimised(steps, rows, refine) if refine else {}
-    found = lower_bounds(steps, rows, choices)
+    found = lower_bounds(steps, rows)
     if any(steps[number].after is not None for number in _needed(steps, rows)):
         # what comes before a window may be bounded more tightly by its box than by lines
         ended = [step if step.after is None else BoxStep(*step.after) for step in steps]
-        found = torch.maximum(found, lower_bounds(ended, rows, choices))
+        found = torch.maximum(found, lower_bounds(ended, rows))
     least, opposite = found.chunk(2, 1)
     return least + offset, offset - opposite
 
 
-def lower_bounds(steps: Sequence[BoundStep], rows: RowsByValue, choices: Choices) -> Tensor:
+def lower_bounds(steps: Sequence[BoundStep], rows: RowsByValue) -> Tensor:
     """Lower bounds ``[B, 2 M]`` on combinations of values, and on minus them.
 
     Args:
         steps: of all values.
         rows: the combinations, ``[B or 1, M, *S]`` by the number of a value.
-        choices: tangents of activation functions, for those that do not take their first choice, ``[B, 2 M, *S]``.
     """
     held = {number: (each, False) for number, each in rows.items()}  # and whether minus the rows stand behind them
     total = Total(next(iter(rows.values())).new_zeros(()))
@@ -270,82 +243,10 @@ def lower_bounds(steps: Sequence[BoundStep], rows: RowsByValue, choices: Choices
     for number in range(max(held), -1, -1):
         if number not in held:
             continue
-        step, size = steps[number], None
-        each, both = held.pop(number)
-        # an activation: the line below it where the coefficient is positive, that above it where it is negative
-        if isinstance(step, CurveStep):
-            size, found = each.abs(), step.lines
-            if number in choices:
-                found = MeanLines.of(step.operation.lines(step.low[:, None], step.high[:, None], choices[number]))
-                if not both:
-                    each = with_opposite(each)
-                    size = torch.cat([size, size], 1)
-                    both = True
-                    total.split()
-            total.add(products(each, found.offset), products(size, found.offset_apart), both)
-            join = torch.add if both else signed
-            each = join(each * found.slope, size * found.slope_apart)  # what is no longer needed is not held
-            pull(step.sources[0], each, True)
-        else:
-            pulled, both = step.pull(each, both, total)
-            for source, part in zip(step.sources, pulled, strict=True):
-                pull(source, part, both)
+        pulled, both = steps[number].pull(*held.pop(number), total)
+        for source, part in zip(steps[number].sources, pulled, strict=True):
+            pull(source, part, both)
     return total()
-
-
-def _optimised(steps: Sequence[BoundStep], rows: RowsByValue, count: int) -> Choices:
-    """The tangents that gave the best bounds in ``count`` steps of Adam, for every row by itself."""
-    places, numbers = list[tuple[int, bool]](), list[Tensor]()
-    rows = {number: each.detach() for number, each in rows.items()}
-    most = next(iter(rows.values())).shape[1]
-    # the tangents that are free: a number from 0 to 1 for every neuron, side and row of combinations
-    for place in sorted(_needed(steps, rows)):
-        step = steps[place]
-        if isinstance(step, CurveStep):
-            shape = len(step.low), 2 * most, *step.low.shape[1:]
-            for upper, first in enumerate(step.operation.first_choice(step.low.detach(), step.high.detach())):
-                if first is not None:
-                    places.append((place, bool(upper)))
-                    numbers.append(first[:, None].expand(shape).clone())
-
-    def choices(numbers: Sequence[Tensor]) -> Choices:
-        found = dict(zip(places, numbers, strict=True))
-        return {place: Choice(found.get((place, False)), found.get((place, True))) for place, _ in places}
-
-    if not numbers:
-        return {}
-    # every row keeps the numbers of its own best bound
-    best, kept = numbers[0].new_full(numbers[0].shape[:2], -torch.inf), list(numbers)
-    first_moments, second_moments = ([torch.zeros_like(number) for number in numbers] for _ in range(2))
-
-    def keep_better(bounds: Tensor) -> None:
-        nonlocal best, kept
-        better = bounds > best
-        best = torch.where(better, bounds, best)
-        kept = [
-            torch.where(better.view(*better.shape, *[1] * (old.dim() - 2)), number, old)
-            for number, old in zip(numbers, kept, strict=True)
-        ]
-
-    # Adam, written out since its numbers are clamped after every step
-    for i in range(1, count + 1):
-        with torch.enable_grad():
-            # the bounds as a function of these numbers, which rows share nothing of
-            free = [number.requires_grad_() for number in numbers]
-            bounds = lower_bounds(steps, rows, choices(free))
-            slopes = torch.autograd.grad(bounds.sum(), free, allow_unused=True, materialize_grads=True)
-        with torch.no_grad():
-            # the bounds of before this step, then the step
-            keep_better(bounds)
-            numbers = []
-            for number, slope, m, v in zip(free, slopes, first_moments, second_moments, strict=True):
-                m.lerp_(slope, 0.1)
-                v.lerp_(slope.square(), 0.001)
-                ahead = (m / (1 - 0.9**i)) / ((v / (1 - 0.999**i)).sqrt() + 1e-8)
-                numbers.append((number + _RATE * ahead).clamp(0, 1))
-    with torch.no_grad():
-        keep_better(lower_bounds(steps, rows, choices(numbers)))
-    return choices([number.detach() for number in kept])
 
 
 def _needed(steps: Sequence[BoundStep], rows: RowsByValue) -> set[int]:

@@ -13,8 +13,7 @@ compute it in another order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Container, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -31,45 +30,8 @@ from adv_wrappers.networks.operations.linear_bounds import (
     times,
 )
 from adv_wrappers.networks.operations.lookup import does_nothing, operation_type
-from adv_wrappers.networks.operations.operation import OPERATIONS, LayerOperation, Operation, hooked, register
+from adv_wrappers.networks.operations.operation import OPERATIONS, hooked
 from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal, trace
-
-Rule = Callable[[Any, Any, Any], Bounds]  # a layer of its own type, and both ends
-R = TypeVar("R", bound=Rule)
-
-
-def rule(*kinds: type[nn.Module]) -> Callable[[R], R]:
-    """Give layers of these types a rule ``(layer, low, high) -> (low, high)``; also for subclasses with their forward.
-
-    :func:`.crown` takes a layer that has this rule alone by its box.
-
-    Raises:
-        ValueRangeError: for a type that has a rule.
-    """
-
-    def add(function: R) -> R:
-        def interval(operation: Operation, low: Any, high: Any) -> Bounds:
-            return function(operation.layer, low, high)
-
-        for kind in kinds:
-            found = OPERATIONS.get(kind)
-            if found is not None and found.bounded:
-                raise ValueRangeError(f"{kind.__name__} has a rule already: {found}")
-            if found is None:
-                register(type(f"{kind.__name__}Rule", (LayerOperation,), {"layers": (kind,), "interval": interval}))
-            else:  # it has a written form alone
-                found.interval, found.bounded = interval, True  # type: ignore[assignment,method-assign]
-        return function
-
-    return add
-
-
-def monotone(*kinds: type[nn.Module]) -> None:
-    """Register layers each of whose outputs falls with none of the inputs: their bounds are their values at the ends.
-
-    Clamps, activations, pooling, normalisers that divide by something positive, putting a constant beside the input.
-    """
-    rule(*kinds)(lambda layer, low, high: LayerOperation(layer).at_ends(low, high))
 
 
 def known() -> tuple[str, ...]:
@@ -128,7 +90,7 @@ def _nodes(module: nn.Module, x: Tensor, answer: OutputForm, follows: bool) -> l
     try:
         nodes = trace(module, has_rule, answer, follows)
     except UnknownCall as error:
-        text = f"bounds have no rule for {error!s:.300}: known: {', '.join(known())}; bounds.rule adds one"
+        text = f"bounds have no rule for {error!s:.300}: known: {', '.join(known())}; a subclass of Operation adds one"
         raise VictimError(text) from error
     _check_agreement(module, nodes, x, answer)
     return nodes

@@ -18,8 +18,8 @@ many as what is left of the time, or of the number of boxes, seems to allow.
 
 Bounds on the network that are tighter than CROWN's take longer, so that fewer boxes are followed in the same time. They
 pay where more boxes certify no more, since CROWN's allow actions that nothing brings about however small the boxes are.
-So searches for agents with discrete actions begin with CROWN's bounds for ``"full-crown"``, ``"refined"`` and
-``"bisect"`` too, and a round that certifies no more than those before is followed by one with the next tighter bounds,
+So searches for agents with discrete actions begin with CROWN's bounds for ``"full-crown"`` and ``"bisect"`` too,
+and a round that certifies no more than those before is followed by one with the next tighter bounds,
 and as many boxes as the best round so far had.
 """
 
@@ -63,7 +63,7 @@ _LEAST_MORE, _MOST_MORE = 2.0, 32.0  # by how much their number grows from one r
 # where tighter bounds may follow and there is time to grow by more than the first, by the second, which leaves time for
 # another round
 _FOR_TWO_ROUNDS, _OF_TWO_ROUNDS = 12.0, 4.0
-_FROM_CROWN: tuple[Method, ...] = ("crown", "full-crown", "refined", "bisect")
+_FROM_CROWN: tuple[Method, ...] = ("crown", "full-crown", "bisect")
 # the scale of cells
 _FINEST = 1 / 512  # of the first
 _COARSER = 1.5  # by how much that of the next ones is larger

@@ -19,7 +19,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.bounds.branch_and_bound import decide, largest_at_corners, largest_at_points
+from adv_wrappers.bounds.branch_and_bound import decide, largest_at_corners
 from adv_wrappers.bounds.crown_bounds import Intermediate, crown
 from adv_wrappers.bounds.interval_bounds import graph_network, interval
 from adv_wrappers.bounds.rounding_error import rounding
@@ -30,13 +30,9 @@ from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.victims.modules.module import ModuleVictim
 from adv_wrappers.victims.victim import Victim
 
-REFINE = 20  # steps of method="refined"
 ROUNDING_FACTOR = 8  # times the estimate
 _FEW_ACTIONS = 3  # of which all are often played in a box; to look for those of many takes as long as CROWN
-_CHEAPER_FIRST: dict[Method, tuple[Method, ...]] = {
-    "full-crown": ("crown", "full-crown"),
-    "refined": ("crown", "full-crown", "refined"),
-}
+_CHEAPER_FIRST: dict[Method, tuple[Method, ...]] = {"full-crown": ("crown", "full-crown")}
 _FROZEN: WeakKeyDictionary[Victim, nn.Module] = WeakKeyDictionary()
 
 
@@ -50,10 +46,9 @@ def possible_actions(
         low, high: raw observations ``[B, *S]`` of the victim's dtype, on its device.
         method: how outputs are bounded. ``interval``: as fast as three evaluations. ``crown``: linear bounds, whose
             relaxations lie in interval bounds of hidden layers. ``full-crown``: those of hidden layers are linear
-            bounds too, in boxes that ``crown`` leaves open. ``refined``: slopes are optimised for every difference, in
-            boxes that these leave open, too, and where an action is possible that is not seen to be played at one of
-            some points. ``bisect``: boxes are split until every action is found or excluded. No bounds but those of
-            ``interval`` are computed where all of two or three actions are played at some corners.
+            bounds too, in boxes that ``crown`` leaves open. ``bisect``: boxes are split until every action is found or
+            excluded. No bounds but those of ``interval`` are computed where all of two or three actions are played at
+            some corners.
         hull: a box ``[1, *S]`` twice that holds all of these. The victim's rounding errors are then estimated once,
             for this box, which saves a fifth of the time where boxes are many and small.
 
@@ -97,8 +92,6 @@ def possible_actions(
     if method != "interval" and count <= _FEW_ACTIONS:
         left = left[~largest_at_corners(net, low, high).seen.all(1)]
     for cheaper in _CHEAPER_FIRST.get(method, (method,)):
-        if cheaper == "refined":
-            left = left[(possible[left] & ~largest_at_points(net, low[left], high[left])).any(1)]
         if not len(left):
             break
         # an action is excluded by any difference that says so; boxes with one action left are done
@@ -189,7 +182,7 @@ def _bounds(
             least, most = interval(net, low, high, rows)
         else:
             full: Intermediate = "interval" if method == "crown" else "crown"
-            least, most = crown(net, low, high, rows, full, REFINE if method == "refined" else 0, 0)
+            least, most = crown(net, low, high, rows, full)
     return least - margin, most + margin
 
 

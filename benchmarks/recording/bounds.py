@@ -24,12 +24,12 @@ def bounds() -> Items:
         for method, boxes in METHODS.items():
             found[f"actions of {victim} by {method}"] = functools.partial(actions_in_boxes, victim, method, boxes)
     for victim in ("hopper-ppo", "walker2d-ppo"):
-        for method in ("interval", "crown", "full-crown", "refined"):
+        for method in ("interval", "crown", "full-crown"):
             found[f"actions of {victim} by {method}"] = functools.partial(reach_in_boxes, victim, method, 100)
     return found
 
 
-METHODS = {"interval": 1000, "crown": 1000, "full-crown": 1000, "refined": 200, "bisect": 100}  # and how many boxes
+METHODS = {"interval": 1000, "crown": 1000, "full-crown": 1000, "bisect": 100}  # and how many boxes
 
 
 def network_bounds(name: str, radius: float) -> Value:
@@ -56,7 +56,6 @@ def network_bounds(name: str, radius: float) -> Value:
         "crown": answered(lambda: both(crown(net, low, high))),
         "crown of a difference": answered(lambda: both(crown(net, low, high, spec))),
         "full-crown": answered(lambda: both(crown(net, low, high, intermediate="crown"))),
-        "refined": answered(lambda: both(crown(net, low, high, intermediate="crown", refine=5))),
         "bisect": answered(decided),
     }
 

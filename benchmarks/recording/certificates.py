@@ -15,7 +15,7 @@ def certificates() -> Items:
     """Certified returns at fixed numbers of nodes and boxes, and of smoothed agents with fixed seeds."""
     found: Items = {}
     for victim, env, eps in CERTIFIED:
-        for method in ("interval", "crown", "full-crown", "refined", "bisect"):
+        for method in ("interval", "crown", "full-crown", "bisect"):
             nodes = 150 if method in ("interval", "crown", "full-crown") else 40
             found[f"{victim} eps {eps} by {method}"] = functools.partial(certified, victim, env, eps, method, nodes)
     for order in ("depth-first", "best-first"):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import one_hot
 
-from adv_wrappers.bounds.branch_and_bound import decide, largest_at_points
+from adv_wrappers.bounds.branch_and_bound import decide
 from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import linear, randn
 
@@ -89,17 +89,6 @@ def test_refusals():
         decide(nn.Linear(2, 2), x + 1, x)
     with pytest.raises(VictimError, match=r"Mish.*known"):
         decide(nn.Sequential(nn.Linear(2, 2), nn.Mish()), x, x)
-
-
-def test_outputs_that_are_seen_at_points_are_the_largest_somewhere():
-    net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3)).double()
-    low = randn(50, 2)
-    high = low + 0.5
-    seen = largest_at_points(net, low, high)
-    assert torch.equal(seen, largest_at_points(net, low, high))
-    decision = decide(net, low, high)
-    assert (decision.possible | ~seen).all() and seen.any(1).all() and seen.sum() > 0.9 * decision.found.sum()
-    assert torch.equal(largest_at_points(net, low, low), decide(net, low, low).found)
 
 
 def test_a_network_that_takes_no_empty_batch():

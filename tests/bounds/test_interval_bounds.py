@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from adv_wrappers.bounds import crown, interval, known, monotone, rule
+from adv_wrappers.bounds import crown, interval, known
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.operations.operation import Operation, register
+from adv_wrappers.networks.operations.operation import LayerOperation, Operation, register
 from tests.bounds.networks import CURVES, bounds_of_squares, boxes_of, curve_net
 from tests.core.helpers import linear, randn
 
@@ -157,37 +157,32 @@ def test_a_layer_that_changes_what_it_inherits_has_another_rule():
     torch.testing.assert_close(interval(weighed, x[0], x[0])[0], weighed(x[0]))
 
 
-def test_rules_of_ones_own():
+def test_operations_of_ones_own():
     class Square(nn.Module):
         def forward(self, x):
             return x.square()
 
-    class Cube(nn.Module):
-        def forward(self, x):
-            return x**3
-
-    rule(Square)(bounds_of_squares)
-
-    monotone(Cube)
-    low, high = interval(nn.Sequential(Cube(), Square()), torch.tensor([[-1.0]]), torch.tensor([[2.0]]))
-    assert (low.item(), high.item()) == (0.0, 64.0)
-    with pytest.raises(ValueRangeError, match="Square has a rule"):
-        monotone(Square)
-
-
-def test_a_rule_for_a_layer_that_has_a_written_form_alone():
     @register
-    class Cubed(nn.Module, Operation):
-        bounded = False
+    class Cube(nn.Module, Operation):
+        monotone = True
 
         def forward(self, x):
             return x**3
 
-    x = torch.ones(1, 1)
-    with pytest.raises(VictimError, match="no rule for pow"):
-        interval(Cubed(), x, x)
-    monotone(Cubed)
-    assert interval(Cubed(), x, 2 * x)[1].item() == 8 and crown(Cubed(), x, 2 * x)[1].item() == 8
+    x = torch.tensor([[-1.0]]), torch.tensor([[2.0]])
+    with pytest.raises(VictimError, match=r"no rule for .*; a subclass of Operation adds one"):
+        interval(nn.Sequential(Cube(), Square()), *x)
+
+    @register
+    class OfSquares(LayerOperation):
+        layers = (Square,)
+
+        def interval(self, low, high):
+            return bounds_of_squares(self.layer, low, high)
+
+    for bounds in (interval, crown):
+        low, high = bounds(nn.Sequential(Cube(), Square()), *x)
+        assert (low.item(), high.item()) == (0.0, 64.0)
 
 
 def test_an_operation_has_to_say_how_it_is_bounded():

@@ -176,15 +176,15 @@ def test_tighter_bounds_follow_where_more_boxes_raise_nothing(rounds):
     """Whatever the number of boxes, CROWN certifies 10 steps of this agent."""
     env = gym.make("CartPole-v1")
     env.reset(seed=0)
-    plain, refined = (StateBoxSearch("zoo:cartpole-dqn", env, 0.05, method=how) for how in ("crown", "refined"))
+    plain, tighter = (StateBoxSearch("zoo:cartpole-dqn", env, 0.05, method=how) for how in ("crown", "bisect"))
     start = plain.dynamics.state()
     assert plain.run(start, start, None, 1000).lower == 10 and {how for how, *_ in rounds} == {"crown"}
     rounds.clear()
-    assert refined.run(start, start, None, 5000).lower > 10
+    assert tighter.run(start, start, None, 5000).lower > 10
     assert rounds[:3] == [("crown", 50, 10), ("crown", 200, 10), ("full-crown", 50, 10)]
-    assert rounds[3][:2] == ("refined", 50) and rounds[3][2] > 10
+    assert rounds[3][:2] == ("bisect", 50) and rounds[3][2] > 10
     rounds.clear()
-    refined.run(start, start, None, 100)
+    tighter.run(start, start, None, 100)
     assert rounds[0][0] == "crown"
 
 

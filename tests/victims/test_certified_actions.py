@@ -15,7 +15,7 @@ from tests.bounds.networks import Dueling, Residual
 from tests.core.helpers import actor, chooser, mlp, randn
 from tests.every_case import every_case
 
-METHODS = ["interval", "crown", "full-crown", "refined", "bisect"]
+METHODS = ["interval", "crown", "full-crown", "bisect"]
 
 
 def inside(low, high, count=300):
@@ -44,22 +44,23 @@ def test_every_action_that_is_played_is_possible(method, radius):
 
 
 def test_tighter_bounds_leave_no_more_than_cheaper_ones_and_are_asked_for_few_boxes(monkeypatch):
-    victim, x = chooser(mlp(4, 3), "q"), randn(200, 4)
-    asked = list[tuple[int, str, int]]()
+    torch.manual_seed(0)
+    layers = (nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
+    victim, x = chooser(nn.Sequential(*layers).double(), "q"), randn(200, 4)
+    asked = list[tuple[int, str]]()
 
-    def counted(net, low, high, rows, hidden, refine, refine_hidden):
-        asked.append((len(low), hidden, refine))
-        return crown(net, low, high, rows, hidden, refine, refine_hidden)
+    def counted(net, low, high, rows, hidden):
+        asked.append((len(low), hidden))
+        return crown(net, low, high, rows, hidden)
 
     monkeypatch.setattr("adv_wrappers.victims.certified_actions.crown", counted)
-    refined, full, plain = (possible_actions(victim, x - 0.2, x + 0.2, m) for m in ("refined", "full-crown", "crown"))
-    assert (full | ~refined).all() and (plain | ~refined).all() and refined.sum() < full.sum()
-    rows = [count for count, *_ in asked[:3]]
-    assert [how for _, *how in asked[:3]] == [["interval", 0], ["crown", 0], ["crown", 20]]
-    assert 200 > rows[0] > rows[1] > rows[2] > 0
+    full, plain = (possible_actions(victim, x - 0.2, x + 0.2, m) for m in ("full-crown", "crown"))
+    assert (plain | ~full).all() and full.sum() < plain.sum()
+    (first, way), (second, tighter), *_ = asked
+    assert (way, tighter) == ("interval", "crown") and 200 > first > second > 0
 
 
-@pytest.mark.parametrize("method", ["crown", "full-crown", "refined"])
+@pytest.mark.parametrize("method", ["crown", "full-crown"])
 def test_bounds_are_not_asked_for_where_all_actions_are_played(method, monkeypatch):
     monkeypatch.setattr("adv_wrappers.victims.certified_actions.crown", None)
     net = nn.Linear(4, 2).double()
@@ -68,7 +69,7 @@ def test_bounds_are_not_asked_for_where_all_actions_are_played(method, monkeypat
     assert possible_actions(chooser(net, actions=2), x - 5, x + 5, method).all()
 
 
-@pytest.mark.parametrize("method", ["interval", "refined"])
+@pytest.mark.parametrize("method", ["interval", "full-crown"])
 def test_float32_around_a_tie(method):
     """Boxes of a few floats around points where two outputs are equal: rounding decides what is played there."""
     torch.manual_seed(0)
@@ -165,7 +166,7 @@ def test_two_heads():
 
 @pytest.mark.parametrize(
     ("net", "method"),
-    [(Dueling, "interval"), (Dueling, "bisect"), (lambda: Residual(nn.GELU), "crown"), (Dueling, "refined")],
+    [(Dueling, "interval"), (Dueling, "bisect"), (lambda: Residual(nn.GELU), "crown"), (Dueling, "full-crown")],
 )
 def test_networks_that_are_no_layers_in_a_row(method, net):
     torch.manual_seed(0)

@@ -1,14 +1,13 @@
 """Functions of every element by itself.
 
 Where a function is convex, the chord between its two ends lies above it and every tangent below; where it is concave,
-the other way round. Of the tangents of a neuron any may be taken, and some make tighter bounds on the network: which
-one is a number from 0 to 1, by default the one that encloses the least area, and what
-:func:`adv_wrappers.bounds.crown_bounds.crown` optimises when it refines (alpha-CROWN, Xu et al. 2021).
+the other way round. Of the tangents of a neuron any may be taken; here it is the one that encloses the least area.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +16,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.operations.linear_bounds import Bounds, BoundStep, Choice, Lines, MeanLines, Values
+from adv_wrappers.networks.operations.linear_bounds import (
+    Bounds,
+    BoundStep,
+    Lines,
+    MeanLines,
+    Total,
+    Values,
+    products,
+    signed,
+)
 from adv_wrappers.networks.operations.operation import Elementwise, LayerOperation, Memory, Operation, register
 
 # overloads, not packets: resolving one at every call costs more than a small layer
@@ -46,21 +54,14 @@ class Relaxed(Operation):
         """
         return low < high
 
-    def first_choice(self, low: Tensor, high: Tensor) -> Choice:
-        """The tangents that are taken unless others are optimised: those that enclose the least area."""
-        raise NotImplementedError
-
-    def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
-        """Lines between ``low`` and ``high``; sound for every choice from 0 to 1.
-
-        Shapes ``[..., *S]`` broadcast; gradients go through the interval and the choice.
-        """
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
+        """Lines between ``low`` and ``high``, ``[..., *S]``, which gradients go through."""
         raise NotImplementedError
 
     def relax(self, values: Values, sources: tuple[int, ...]) -> tuple[BoundStep | None, Bounds | None]:
         if not self.has_lines():
             return None, None
-        return CurveStep.of(self, sources, *values.box(sources[0], self.loose)), None
+        return CurveStep.of(sources, self.lines(*values.box(sources[0], self.loose))), None
 
 
 @dataclass
@@ -68,25 +69,24 @@ class CurveStep(BoundStep):
     """A function of every element by itself, or an operation that has lines like one.
 
     Attributes:
-        operation: the function.
         sources: the number of the value that it takes.
-        low, high: the box of that value, ``[B, *S]``.
-        lines: for the first choice of tangents, ``[B, 1, *S]``.
+        lines: in the box of that value, ``[B, 1, *S]``.
     """
 
-    operation: Relaxed
     sources: tuple[int, ...]
-    low: Tensor
-    high: Tensor
     lines: MeanLines
 
     @classmethod
-    def of(
-        cls, operation: Relaxed, sources: tuple[int, ...], low: Tensor, high: Tensor, found: Lines | None = None
-    ) -> CurveStep:
-        """That of a function, in a box, with its lines for the first choice unless other ones were found."""
-        found = operation.lines(low, high, operation.first_choice(low, high)) if found is None else found
-        return cls(operation, sources, low, high, MeanLines(*(line[:, None] for line in MeanLines.of(found))))
+    def of(cls, sources: tuple[int, ...], found: Lines) -> CurveStep:
+        """That of a function whose lines are ``[B, *S]``."""
+        return cls(sources, MeanLines(*(line[:, None] for line in MeanLines.of(found))))
+
+    def pull(self, rows: Tensor, both: bool, total: Total) -> tuple[Sequence[Tensor], bool]:
+        # the line below it where a coefficient is positive, that above it where it is negative
+        lines, size = self.lines, rows.abs()
+        total.add(products(rows, lines.offset), products(size, lines.offset_apart), both)
+        join = torch.add if both else signed
+        return [join(rows * lines.slope, size * lines.slope_apart)], True
 
 
 class FromOutput(Elementwise):
@@ -128,15 +128,11 @@ class Bent(Relaxed, FromOutput, LayerOperation):
     def loose(self, low: Tensor, high: Tensor) -> Tensor:
         return (low < 0) & (high > 0)
 
-    def first_choice(self, low: Tensor, high: Tensor) -> Choice:
-        return Choice((high > -low).to(low.dtype), None)
-
-    def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
-        assert choice.lower is not None
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
         slope = self.below
         below, above = low.clamp(max=0), high.clamp(min=0)
         chord = above / (above - below).clamp(min=torch.finfo(low.dtype).tiny)  # 0 or 1 where nothing bends
-        under = torch.where((low < 0) & (high > 0), choice.lower, chord)
+        under = torch.where((low < 0) & (high > 0), (high > -low).to(low.dtype), chord)
         offset = -chord * below
         if slope:  # slope x + (1 - slope) relu(x)
             chord = slope + (1 - slope) * chord
@@ -269,23 +265,18 @@ class Clamp(Relaxed):
         least, most = self.ends
         return ((low < least) & (high > least)) | ((low < most) & (high > most))
 
-    def first_choice(self, low: Tensor, high: Tensor) -> Choice:
-        least, most = self.ends
-        return Choice((high - least > least - low).to(low.dtype), (most - low > high - most).to(low.dtype))
-
-    def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
-        assert choice.lower is not None and choice.upper is not None
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
         (least, most), tiny = self.ends, torch.finfo(low.dtype).tiny
         width = (high - low).clamp(min=tiny)
         first, last = low.clamp(least, most), high.clamp(least, most)
         rise = ((last - first) / width).clamp(0, 1)  # of the chord
         bends_low, bends_high = (low < least) & (high > least), (low < most) & (high > most)
-        # around the lower bend, lines through it: as steep as they stay below the function up to the end
+        # around the lower bend, lines through it: flat, or as steep as they stay below the function up to the end
         up_to = ((last - least) / (high - least).clamp(min=tiny)).clamp(0, 1)
-        lower_slope = torch.where(bends_low, choice.lower * up_to, rise)
+        lower_slope = torch.where(bends_low, torch.where(high - least > least - low, up_to, 0.0), rise)
         lower_offset = torch.where(bends_low, least - lower_slope * least, first - rise * low)
         down_to = ((most - first) / (most - low).clamp(min=tiny)).clamp(0, 1)
-        upper_slope = torch.where(bends_high, choice.upper * down_to, rise)
+        upper_slope = torch.where(bends_high, torch.where(most - low > high - most, down_to, 0.0), rise)
         upper_offset = torch.where(bends_high, most - upper_slope * most, first - rise * low)
         # with one bend alone the function is concave, and the chord lies below it, or convex, and the chord lies above
         # it

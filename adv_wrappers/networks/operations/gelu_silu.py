@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.networks.operations.activations import FromInput, Relaxed
-from adv_wrappers.networks.operations.linear_bounds import Bounds, Choice, Lines, bisected, share_of
+from adv_wrappers.networks.operations.linear_bounds import Bounds, Lines, bisected, share_of
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
 
 _REACH, _PER_UNIT = 32, 256
@@ -37,39 +37,23 @@ class Gated(Relaxed, FromInput, LayerOperation):
     steepest = 1.13
 
     @property
-    def least_point(self) -> float:
-        """Where it is least."""
+    def even(self) -> Even:
+        """Its difference from ``x / 2``."""
         raise NotImplementedError
 
     def interval(self, low: Tensor, high: Tensor) -> Bounds:
-        bottom = self.least_point
+        bottom = -self.even.half
         crosses = (low < bottom) & (high > bottom)
         at_low, at_high = self.at_ends(low, high)
         least = torch.where(crosses, self(low.new_tensor(bottom)), torch.minimum(at_low, at_high))
         return least, torch.maximum(at_low, at_high)
 
-
-class EvenGated(Gated):
-    """A function whose difference from ``x / 2`` is even."""
-
-    @property
-    def even(self) -> Even:
-        """That difference."""
-        raise NotImplementedError
-
-    @property
-    def least_point(self) -> float:
-        return -self.even.half
-
-    def first_choice(self, low: Tensor, high: Tensor) -> Choice:
-        return self.even.middle(low, high)
-
-    def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
-        return self.even.lines(low, high, choice)
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
+        return self.even.lines(low, high)
 
 
 @register
-class SiLU(EvenGated):
+class SiLU(Gated):
     """``x sigmoid(x)``."""
 
     layers = (nn.SiLU,)
@@ -88,7 +72,7 @@ class SiLU(EvenGated):
 
 
 @register
-class GELU(EvenGated):
+class GELU(Gated):
     """``x`` times the probability that a normal number is below it, or an approximation of that by a tanh."""
 
     layers = (nn.GELU,)
@@ -151,21 +135,18 @@ class Even:
         factor, cubic = math.sqrt(2 / math.pi), 0.044715
         return factor * (x + cubic * x**3), factor * (1 + 3 * cubic * x.square()), factor * 6 * cubic * x
 
-    def middle(self, low: Tensor, high: Tensor) -> Choice:
-        """The tangents nearest to the middle."""
-        _, low, high = _turned(low, high)
-        return Choice(*(share_of((low + high) / 2, *ends) for ends in (self._below(low, high), self._above(low, high))))
-
-    def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
         """Lines of ``f``."""
-        assert choice.lower is not None and choice.upper is not None
-        turned, low, high = _turned(low, high)
+        # intervals are turned around 0 so that their middles are at least 0
+        turned = low + high < 0
+        low, high = torch.where(turned, -high, low), torch.where(turned, -low, high)
         at_low, at_high = self.value(low), self.value(high)
         rise = ((at_high - at_low) / (high - low).clamp(min=torch.finfo(low.dtype).tiny)).clamp(-1, 1)
         chord = at_low - rise * low
-        # lines of g: tangents, or the chord where it bounds g
-        under = self._tangent(*self._below(low, high), choice.lower)
-        over = self._tangent(*self._above(low, high), choice.upper)
+        # lines of g: the tangents nearest to the middle, or the chord where it bounds g
+        middle = (low + high) / 2
+        under = self._tangent(middle, *self._below(low, high))
+        over = self._tangent(middle, *self._above(low, high))
         concave = (high > self.bend) & (low > 0)
         straight_under = concave & ((low >= self.bend) | (self.slope(low) >= rise))
         straight_over = ~concave | (self.slope(high) >= rise)
@@ -176,8 +157,8 @@ class Even:
             found += [torch.where(turned, -slope, slope) + 0.5, torch.where(straight, chord, offset)]
         return Lines(*found)
 
-    def _tangent(self, first: Tensor, last: Tensor, choice: Tensor) -> tuple[Tensor, Tensor]:
-        touch = first + choice * (last - first)
+    def _tangent(self, middle: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+        touch = first + share_of(middle, first, last) * (last - first)
         slope = self.slope(touch)
         return slope, self.value(touch) - slope * touch
 
@@ -200,12 +181,6 @@ class Even:
 
 
 even_part = functools.lru_cache(Even)
-
-
-def _turned(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Whether intervals are turned around 0, so that their middles are at least 0, and their ends."""
-    turned = low + high < 0
-    return turned, torch.where(turned, -high, low), torch.where(turned, -low, high)
 
 
 @functools.lru_cache

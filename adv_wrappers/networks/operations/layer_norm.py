@@ -41,7 +41,6 @@ from adv_wrappers.networks.operations.arithmetic import Arithmetic
 from adv_wrappers.networks.operations.linear_bounds import (
     Bounds,
     BoundStep,
-    Choice,
     Lines,
     Shape,
     Values,
@@ -171,10 +170,7 @@ class Standardized(Relaxed):
         limit = math.sqrt(n - 1)
         return ends[0].clamp(-limit, limit), ends[1].clamp(-limit, limit)
 
-    def first_choice(self, low: Tensor, high: Tensor) -> Choice:
-        return Choice(None, None)
-
-    def lines(self, low: Tensor, high: Tensor, choice: Choice, variance: Variance = None) -> Lines:
+    def lines(self, low: Tensor, high: Tensor, variance: Variance = None) -> Lines:
         """Its lines; ``variance`` is as of :meth:`interval`."""
         least, most = self._others(low, high, variance)
         n = self._count(low)
@@ -189,8 +185,8 @@ class Standardized(Relaxed):
         least, most = values.bound(sources[0], rows, offset)
         shape = (*low.shape[: -self.axes], *[1] * self.axes)
         variance = least.view(shape), torch.maximum(most + addition, least).view(shape)
-        found = self.lines(low, high, self.first_choice(low, high), variance)
-        return CurveStep.of(self, sources, low, high, found), self.interval(low, high, variance)
+        found = self.lines(low, high, variance)
+        return CurveStep.of(sources, found), self.interval(low, high, variance)
 
     def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
         nearest = _nearest(*boxes[0]).mean(_last(self.axes), True)

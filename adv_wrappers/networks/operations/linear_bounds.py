@@ -30,13 +30,6 @@ class Lines(NamedTuple):
     upper_offset: Tensor
 
 
-class Choice(NamedTuple):
-    """Which tangents are taken, from 0 to 1; None where a function leaves no choice."""
-
-    lower: Tensor | None
-    upper: Tensor | None
-
-
 class MeanLines(NamedTuple):
     """The mean of the two lines of a function, and half of the lower minus the upper one.
 

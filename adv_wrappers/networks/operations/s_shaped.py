@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.networks.operations.activations import FromOutput, Relaxed
-from adv_wrappers.networks.operations.linear_bounds import Choice, Lines, bisected, share_of
+from adv_wrappers.networks.operations.linear_bounds import Lines, bisected, share_of
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
 
 _REACH, _PER_UNIT = 32, 256
@@ -46,11 +46,8 @@ class Tanh(Relaxed, FromOutput, LayerOperation):
     def backward(self, g: Tensor, memory: Memory) -> Tensor:
         return _tanh_backward(g, memory.kept, grad_input=g)  # type: ignore[no-any-return]
 
-    def first_choice(self, low: Tensor, high: Tensor) -> Choice:
-        return _choice_of_tanh(low, high)
-
-    def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
-        return _lines_of_tanh(low, high, choice)
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
+        return _lines_of_tanh(low, high)
 
 
 _EXACT = (torch.float32, torch.float64)
@@ -72,38 +69,28 @@ class Sigmoid(Relaxed, FromOutput, LayerOperation):
     def backward(self, g: Tensor, memory: Memory) -> Tensor:
         return _sigmoid_backward(g, memory.kept, grad_input=g)  # type: ignore[no-any-return]
 
-    def first_choice(self, low: Tensor, high: Tensor) -> Choice:
-        return _choice_of_tanh(low / 2, high / 2)
-
-    def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
-        slope, offset, upper_slope, upper_offset = _lines_of_tanh(low / 2, high / 2, choice)
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
+        slope, offset, upper_slope, upper_offset = _lines_of_tanh(low / 2, high / 2)
         return Lines(slope / 4, (offset + 1) / 2, upper_slope / 4, (upper_offset + 1) / 2)
 
 
-def _choice_of_tanh(low: Tensor, high: Tensor) -> Choice:
-    """Lines of an interval enclose what they are above in its middle."""
-    return Choice(_middle(-high, -low), _middle(low, high))
-
-
-def _lines_of_tanh(low: Tensor, high: Tensor, choice: Choice) -> Lines:
+def _lines_of_tanh(low: Tensor, high: Tensor) -> Lines:
     """Convex below 0, concave above; lines below are those above, turned by half a circle."""
-    assert choice.lower is not None and choice.upper is not None
     at_low, at_high = low.tanh(), high.tanh()
     rise = ((at_high - at_low) / (high - low).clamp(min=torch.finfo(low.dtype).tiny)).clamp(0, 1)
-    upper = _line_above_tanh(low, high, at_low, at_high, rise, choice.upper)
-    slope, offset = _line_above_tanh(-high, -low, -at_high, -at_low, rise, choice.lower)
+    upper = _line_above_tanh(low, high, at_low, at_high, rise)
+    slope, offset = _line_above_tanh(-high, -low, -at_high, -at_low, rise)
     return Lines(slope, -offset, *upper)
 
 
-def _line_above_tanh(
-    low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor, rise: Tensor, choice: Tensor
-) -> tuple[Tensor, Tensor]:
+def _line_above_tanh(low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor, rise: Tensor) -> tuple[Tensor, Tensor]:
     """Slope and offset of a line above tanh: a tangent where it is concave, or the chord where that lies above."""
     # a chord to high lies above where tanh is steeper than it at high: all of it convex, or convex for long enough
     chord = (1 - at_high.square()) * (high - low) >= at_high - at_low
     chord &= low < 0
+    # the tangent nearest to the middle encloses the least area
     first = _first_tangent(low)
-    touch = first + choice * (torch.maximum(high, first) - first)
+    touch = first + share_of((low + high) / 2, first, high) * (torch.maximum(high, first) - first)
     at_touch = touch.tanh()
     slope = 1 - at_touch.square()
     offset = at_touch - slope * touch
@@ -111,11 +98,6 @@ def _line_above_tanh(
     slope = torch.where(chord, rise, torch.where(far & (high > 0), 0.0, slope))
     offset = torch.where(chord, at_low - rise * low, torch.where(far & (high > 0), at_high, offset))
     return slope, offset
-
-
-def _middle(low: Tensor, high: Tensor) -> Tensor:
-    """The choice of the tangent of tanh nearest to the middle of those that lie above it."""
-    return share_of((low + high) / 2, _first_tangent(low), high)
 
 
 def _first_tangent(low: Tensor) -> Tensor:

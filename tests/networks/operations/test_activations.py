@@ -1,4 +1,4 @@
-"""Lines of activation functions: below and above them within the interval, for every choice of tangents."""
+"""Lines of activation functions: below and above them within the interval."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from adv_wrappers.networks.operations.activations import Relaxed
-from adv_wrappers.networks.operations.linear_bounds import Choice
 from adv_wrappers.networks.operations.lookup import operation_of
 from adv_wrappers.networks.policy_layers import Clip
 from tests.core.helpers import randn
@@ -38,15 +37,12 @@ def test_the_function_lies_between_its_lines(name, dtype):
     share = torch.linspace(0, 1, 101, dtype=dtype)[:, None]
     x = torch.minimum(low + share * (high - low), high)
     rounding = 4 * torch.finfo(dtype).eps * (1 + low.abs() + high.abs())
-    first = curve.first_choice(low, high)
-    for how in ("first", 0.0, 0.37, 1.0):
-        choice = first if how == "first" else Choice(*(None if t is None else torch.full_like(low, how) for t in first))
-        lower_slope, lower_offset, upper_slope, upper_offset = curve.lines(low, high, choice)
-        assert (lower_slope * x + lower_offset <= curve(x) + rounding).all()
-        assert (upper_slope * x + upper_offset >= curve(x) - rounding).all()
-        exact = ~curve.loose(low, high)
-        gap = (upper_slope - lower_slope) * x + upper_offset - lower_offset
-        assert (gap[:, exact] <= 2 * rounding[exact]).all()
+    lower_slope, lower_offset, upper_slope, upper_offset = curve.lines(low, high)
+    assert (lower_slope * x + lower_offset <= curve(x) + rounding).all()
+    assert (upper_slope * x + upper_offset >= curve(x) - rounding).all()
+    exact = ~curve.loose(low, high)
+    gap = (upper_slope - lower_slope) * x + upper_offset - lower_offset
+    assert (gap[:, exact] <= 2 * rounding[exact]).all()
 
 
 @pytest.mark.parametrize("name", CURVES)
@@ -56,7 +52,7 @@ def test_lines_touch_the_function(name):
     low, high = low[near], high[near]
     share = torch.linspace(0, 1, 501, dtype=torch.float64)[:, None]
     x = low + share * (high - low)
-    found = curve.lines(low, high, curve.first_choice(low, high))
+    found = curve.lines(low, high)
     assert ((curve(x) - found[0] * x - found[1]).amin(0) < 2e-2 * (high - low) + 1e-9).all()
     assert ((found[2] * x + found[3] - curve(x)).amin(0) < 2e-2 * (high - low) + 1e-9).all()
 
@@ -65,17 +61,14 @@ def test_lines_of_narrow_intervals_are_narrow():
     low = torch.linspace(-3, 3, 101, dtype=torch.float64)
     for curve in map(operation_of, (nn.Tanh(), nn.Sigmoid())):
         high = low + 1e-3
-        found = curve.lines(low, high, curve.first_choice(low, high))
+        found = curve.lines(low, high)
         assert ((found[2] - found[0]) * high + found[3] - found[1]).max() < 1e-6
 
 
-def test_gradients_go_through_intervals_and_choices():
-    low, t = randn(40).requires_grad_(), torch.full((40,), 0.4, dtype=torch.float64, requires_grad=True)
-    # of an S the first tangent comes from a table, so that only choices have a gradient there
-    for curve in map(operation_of, (nn.ReLU(), nn.Hardtanh())):
-        assert torch.autograd.gradcheck(lambda low, t, c=curve: c.lines(low, low + 0.9, Choice(t, t)), [low, t])
-    fixed, tanh = low.detach(), operation_of(nn.Tanh())
-    assert torch.autograd.gradcheck(lambda t: tanh.lines(fixed, fixed + 0.9, Choice(t, t)), [t])
+def test_gradients_go_through_intervals():
+    low = randn(40).requires_grad_()
+    for curve in map(operation_of, (nn.ReLU(), nn.Hardtanh())):  # of an S the first tangent comes from a table
+        assert torch.autograd.gradcheck(lambda low, c=curve: c.lines(low, low + 0.9), [low])
 
 
 def test_which_layers_have_lines():

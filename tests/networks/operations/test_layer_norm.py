@@ -8,12 +8,10 @@ from torch import nn
 
 from adv_wrappers.bounds import crown, interval
 from adv_wrappers.networks.operations.layer_norm import Centred, LayerNorm, Standardized
-from adv_wrappers.networks.operations.linear_bounds import Choice
 from tests.bounds.networks import boxes_of, points_of
 from tests.core.helpers import randn
 from tests.every_case import every_case
 
-NO_CHOICE = Choice(None, None)
 LAYERS = {
     "plain": (nn.LayerNorm(5), (5,)), "without weights": (nn.LayerNorm(5, elementwise_affine=False), (5,)),
     "eps": (nn.LayerNorm(5, eps=1.0, bias=False), (5,)), "one": (nn.LayerNorm(1), (1,)),
@@ -78,7 +76,7 @@ def test_lines_hold_for_all_that_the_others_may_be(dtype, eps):
     layer, n = Standardized(1, eps), 5
     low, high = Centred(1).interval(*boxes_of((n,), 2, 1000))
     low, high = low.to(dtype), high.to(dtype)
-    lower_slope, lower_offset, upper_slope, upper_offset = layer.lines(low, high, NO_CHOICE)
+    lower_slope, lower_offset, upper_slope, upper_offset = layer.lines(low, high)
     z = points_of(low, high, 200)  # whether they sum to zero or not
     y = layer(z)
     slack = 100 * torch.finfo(dtype).eps * (1 + low.abs() + high.abs())
@@ -104,7 +102,7 @@ def test_lines_and_boxes_hold_for_all_points_of_that_variance():
     variance = squares.quantile(0.25, 0), squares.quantile(0.75, 0)
     inside = ((squares >= variance[0]) & (squares <= variance[1])).expand_as(z)
     y, (least, most) = layer(z), layer.interval(low, high, variance)
-    slope, offset, upper_slope, upper_offset = layer.lines(low, high, NO_CHOICE, variance)
+    slope, offset, upper_slope, upper_offset = layer.lines(low, high, variance)
     for under in (least, slope * z + offset):
         assert (y >= under - 1e-9)[inside].all()
     for over in (most, upper_slope * z + upper_offset):
