@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.graph import GraphNetwork, Node, chain, flattened
+from adv_wrappers.networks.graph import GraphNetwork, Node, chain, layers_of
 from adv_wrappers.networks.operations.linear_bounds import (
     Bounds,
     RowsByValue,
@@ -29,7 +29,7 @@ from adv_wrappers.networks.operations.linear_bounds import (
     flat,
     times,
 )
-from adv_wrappers.networks.operations.lookup import does_nothing, operation_type
+from adv_wrappers.networks.operations.lookup import operation_type
 from adv_wrappers.networks.operations.operation import OPERATIONS, hooked
 from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal, trace
 
@@ -80,12 +80,8 @@ def _nodes(module: nn.Module, x: Tensor, answer: OutputForm, follows: bool) -> l
     if type(module) is GraphNetwork:
         return module.nodes
     # layers one after the other are a chain as they are
-    layers = list(flattened(module))
-    unknown = next((each for each in layers if not has_rule(each)), None)
-    if unknown is None:
-        return chain([each for each in layers if not does_nothing(each)])
-    if hooked(unknown):
-        raise VictimError(f"bounds have no rule for {unknown!s:.300}: a hook may change what it answers")
+    if (layers := layers_of(module, has_rule)) is not None:
+        return chain(layers)
     # anything else is traced, and the trace compared with the module
     try:
         nodes = trace(module, has_rule, answer, follows)

@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.networks.operations.lookup import operation_of
+from adv_wrappers.networks.operations.lookup import does_nothing, operation_of
 from adv_wrappers.networks.operations.operation import NodeLayer, Operation, hooked
 
 
@@ -43,6 +43,12 @@ def flattened(module: nn.Module) -> Iterator[nn.Module]:
             yield from flattened(child)
     else:
         yield module
+
+
+def layers_of(module: nn.Module, is_layer: Callable[[nn.Module], bool]) -> list[nn.Module] | None:
+    """The layers of a ``Sequential`` without those that do nothing; None where one of them is none by ``is_layer``."""
+    layers = [layer for layer in flattened(module) if not does_nothing(layer)]
+    return layers if all(map(is_layer, layers)) else None
 
 
 def chain(layers: Sequence[NodeLayer]) -> list[Node]:

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from adv_wrappers.networks.graph import Node, chain, flattened
-from adv_wrappers.networks.operations.lookup import does_nothing, has_gradient
+from adv_wrappers.networks.graph import Node, chain, layers_of
+from adv_wrappers.networks.operations.lookup import has_gradient
 from adv_wrappers.networks.operations.operation import Memory, Operation, changed
 from adv_wrappers.networks.strided_convolution import SpaceToDepth, picture_layout, rearranged
 from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal, trace
@@ -98,10 +98,7 @@ def graph_of(module: nn.Module, frozen: bool = False) -> LayerGraph | None:
 
 def _chain_of(module: nn.Module) -> list[nn.Module] | None:
     """The layers of a ``Sequential`` whose gradients are all written out, without those that do nothing; or None."""
-    if any(changed(each) for each in module.modules()):
-        return None
-    layers = [layer for layer in flattened(module) if not does_nothing(layer)]
-    return layers if all(map(has_gradient, layers)) else None
+    return None if any(changed(each) for each in module.modules()) else layers_of(module, has_gradient)
 
 
 def traced_graph(

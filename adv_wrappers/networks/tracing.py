@@ -23,7 +23,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from adv_wrappers.networks.card import kind_of
-from adv_wrappers.networks.graph import Node, flattened, needed
+from adv_wrappers.networks.graph import Node, layers_of, needed
 from adv_wrappers.networks.operations.arithmetic import Arithmetic, Join
 from adv_wrappers.networks.operations.lookup import does_nothing
 from adv_wrappers.networks.operations.operation import CALLS, NodeLayer, Operation, changed
@@ -37,6 +37,11 @@ Arguments = Sequence[object]
 
 class UnknownCall(Exception):
     """What was recorded is not written out."""
+
+
+def is_written(layer: nn.Module) -> bool:
+    """Whether a layer can be written down."""
+    return kind_of(layer) is not None
 
 
 def layers_in_order(module: nn.Module, pairs: bool = False) -> list[nn.Module] | None:
@@ -53,12 +58,11 @@ def layers_in_order(module: nn.Module, pairs: bool = False) -> list[nn.Module] |
         None for what is no sequence of such layers: branches, residual connections, layers of other kinds, hooks,
         Python that depends on values.
     """
-    layers = list(flattened(module))
-    if all(kind_of(layer) or does_nothing(layer) for layer in layers):
-        return [layer for layer in layers if not does_nothing(layer)]
+    if (layers := layers_of(module, is_written)) is not None:
+        return layers
     # a forward of its own is traced, and has to be a chain of layers that can be written down
     try:
-        nodes = trace(module, lambda layer: kind_of(layer) is not None, "pair" if pairs else "tensor")
+        nodes = trace(module, is_written, "pair" if pairs else "tensor")
     except UnknownCall:
         return None
     found = [node.operation.as_layer() for i, node in enumerate(nodes) if node.inputs == (i,)]
