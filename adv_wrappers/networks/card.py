@@ -87,7 +87,11 @@ class Card:
             # the card holds the hash of its weights, so that neither can be exchanged
             if "weights_sha256" in about and about["weights_sha256"] != hashlib.sha256(stored).hexdigest():
                 raise CardError("the weights are not those that card.json describes")
-            if about.get("format", 1) != FORMAT:
+            if (stated := about.get("format", 1)) != FORMAT:
+                if role != "victim":
+                    raise CardError(
+                        f"a {role} is read from cards of format {FORMAT}, got {stated!r:.80}: train it again"
+                    )
                 about, tensors = older_cards.translated(about, tensors)
         return cls(about, tensors, hashlib.sha256(text).hexdigest())
 
@@ -173,9 +177,11 @@ class Card:
 
 
 def role_of(about: Mapping[str, object]) -> str | None:
-    """Whose card a parsed ``card.json`` is; None where it does not look like one."""
-    role = about.get("role")
-    return role if isinstance(role, str) and role in NETWORKS else older_cards.role_of(about)
+    """Whose card a parsed ``card.json`` is, by a word that older ones have elsewhere; None for what looks like none."""
+    role = about.get("role") or about.get("kind")
+    if isinstance(role, str) and role in NETWORKS:
+        return role
+    return "victim" if isinstance(about.get("network"), dict) else None
 
 
 def check_role(about: Mapping[str, object], role: Role) -> None:

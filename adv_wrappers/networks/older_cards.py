@@ -1,4 +1,4 @@
-"""Cards of older formats, told as cards are today.
+"""Victims' cards of older formats, told as cards are today.
 
 Their networks were of kinds, ``gaussian-mlp`` and others, whose layers followed from the names of the weights. A kind
 is told here by its lists of layers, and the weights get the names of these. Nothing is checked: whoever reads the lists
@@ -14,13 +14,11 @@ from typing import Any
 from torch import Tensor
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.utils.checks import integer, is_integer
-from adv_wrappers.utils.validation import MOST_NETWORKS
+from adv_wrappers.utils.checks import is_integer
 
 Network = dict[str, Any]  # the section ``network``
 Tensors = dict[str, Tensor]
 
-_ROLES = ("victim", "director", "critic", "dynamics")
 _IMAGES = [4, 84, 84]  # observations of a victim whose card says nothing of their shape
 # actions of Gymnasium's environments that reach further than 1, where a card says nothing of them
 _REACH = {"InvertedPendulum": 3.0, "Pendulum": 2.0, "Pusher": 2.0, "Humanoid": 0.4, "HumanoidStandup": 0.4}
@@ -85,40 +83,10 @@ KINDS = {
 }
 
 
-def role_of(about: Mapping[str, Any]) -> str | None:
-    """Whose card a parsed ``card.json`` is; None where it does not look like one.
-
-    Cards without a format were written before there were roles: a director's said ``adversary``, a critic's and a
-    victim's have a network of some kind.
-    """
-    kind, network = about.get("kind"), about.get("network")
-    if kind in (*_ROLES, "adversary"):
-        return "director" if kind == "adversary" else str(kind)
-    if not isinstance(network, dict):
-        return None
-    return "critic" if network.get("kind") == "critic-mlp" else "victim"
-
-
 def translated(about: Mapping[str, Any], tensors: Tensors) -> tuple[dict[str, Any], Tensors]:
-    """A parsed ``card.json`` and its weights, as they are in today's format, whose number is left to the caller."""
-    role, network = role_of(about) or "victim", about["network"]
-    told = {name: value for name, value in about.items() if name not in ("format", "kind")} | {"role": role}
-    if role == "victim":
-        return _victim(told, network, tensors)
-    if role == "director":
-        return {**told, "network": {"policy": network}}, _renamed(tensors, {"net.": "policy."})
-    # other networks are one or several multi-layer perceptrons
-    kept = {k: value for k, value in network.items() if k not in ("kind", "hidden", "activation", "ensemble")}
-    if role == "dynamics":
-        count = integer("ensemble", network.get("ensemble"), 1, MOST_NETWORKS)
-        kept["nets"] = [_mlp(network, tensors, f"nets.{i}") for i in range(count)]
-    else:
-        name = "critic" if role == "critic" else "net"
-        kept[name] = _mlp(network, tensors, name)
-    return {**told, "network": kept}, tensors
-
-
-def _victim(told: dict[str, Any], network: Network, tensors: Tensors) -> tuple[dict[str, Any], Tensors]:
+    """A victim's parsed ``card.json`` and weights, as in today's format, whose number is left to the caller."""
+    network = about["network"]
+    told = {name: value for name, value in about.items() if name not in ("format", "kind")} | {"role": "victim"}
     reach = _REACH.get(str(told["environment"]["id"]).split("/")[-1].split("-v")[0], 1.0)
     spaces: dict[str, dict[str, Any]] = {"observation": {"shape": _IMAGES}, "action": {"low": -reach, "high": reach}}
     for space in spaces:

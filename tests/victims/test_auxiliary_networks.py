@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import copy
-import functools
 import json
 import pickle
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
-from adv_wrappers.adversaries.director import Director, load_director
 from adv_wrappers.core.serialization import decode
 from adv_wrappers.errors import CardError, ThreatError
 from adv_wrappers.networks.policy_layers import ActionValue, Normalize
@@ -69,29 +66,10 @@ def test_what_is_no_folder_and_no_json(make, called, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@every_case(
-    ("make", "network"),
-    [
-        (critic, {"kind": "critic-mlp", "activation": "tanh", "hidden": []}),
-        (functools.partial(model, 2), {"kind": "dynamics-mlp", "activation": "relu", "hidden": [4], "ensemble": 2}),
-    ],
-)
-def test_cards_of_format_2(make, network, tmp_path):
+@every_case(("make", "called"), KINDS)
+def test_cards_of_format_2_are_refused_by_name(make, called, tmp_path):
     saved = make().save(tmp_path)
-    sizes = {name: value for name, value in saved.card["network"].items() if not isinstance(value, list)}
-    about = {**saved.card, "format": 2, "role": None, "kind": saved.role, "network": sizes | network}
+    about = {**saved.card, "format": 2, "role": None, "kind": saved.role}
     (tmp_path / "card.json").write_text(json.dumps(about))
-    older = type(saved)(str(tmp_path))
-    assert older.card["network"] == saved.card["network"]
-    for name, weight in saved.net.state_dict().items():
-        assert torch.equal(older.net.state_dict()[name], weight)
-
-
-def test_directors_of_format_1(tmp_path):
-    director = Director(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), False)
-    about = {"kind": "adversary", "network": [{"kind": "linear"}, {"kind": "tanh"}, {"kind": "linear"}], "actor": {}}
-    (tmp_path / "card.json").write_text(json.dumps({"format": 1, **about}))
-    save_file(director.state_dict(), tmp_path / "weights.safetensors")
-    older, card = load_director(tmp_path)
-    assert older.fingerprint_of_weights() == director.fingerprint_of_weights() and older.clip
-    assert card["network"] == {"policy": about["network"]}
+    with pytest.raises(CardError, match=f"a {saved.role} is read from cards of format 3, got 2: train it again"):
+        type(saved)(str(tmp_path))
