@@ -21,8 +21,6 @@ from adv_wrappers.bounds.interval_bounds import check_box
 from adv_wrappers.bounds.probabilities import difference_spec
 from adv_wrappers.utils.checks import integer
 
-ASCENT = 8  # steps of projected gradient ascent for every output in the whole box
-
 
 @dataclass(frozen=True)
 class Decision:
@@ -108,10 +106,6 @@ def _decide(module: nn.Module, low: Tensor, high: Tensor, most_boxes: int, margi
             axis.append((share if turn % 3 == 2 else steep).argmax(1))
         left = torch.cat(open_) & ~found[owner]
         keep = left.any(1)
-        if turn == 0:  # every box is its own part still
-            found[keep] |= _reached(module, low[keep], high[keep], found.shape[1])
-            left &= ~found
-            keep = left.any(1)
         # parts in which no output is open are done
         owner = owner[keep]
         left = left[keep]
@@ -178,27 +172,6 @@ def _slopes(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         outputs = module(x * 1)  # which the module may write to
         each = [torch.autograd.grad(outputs[:, i].sum(), x, retain_graph=True)[0] for i in range(outputs.shape[1])]
     return outputs.detach(), torch.stack([grad.flatten(1) for grad in each], 1)
-
-
-def _reached(module: nn.Module, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Of ``count`` outputs those that are the largest where projected gradient ascent takes each, from the middle."""
-    if not len(low):  # many networks take no empty batch
-        return torch.zeros(0, count, dtype=torch.bool, device=low.device)
-    middle, step = (low + high) / 2, ((high - low) / 2)[:, None]
-    x = middle[:, None].expand(len(low), count, *low.shape[1:])
-    found = torch.zeros(len(low), count, dtype=torch.bool, device=low.device)
-    own = torch.eye(count, dtype=torch.bool, device=low.device).repeat(len(low), 1)
-    # every output climbs its own lead over the largest other one, by steps that become shorter by sqrt(2)
-    for i in range(ASCENT):
-        with torch.enable_grad():
-            at = x.flatten(0, 1).clone().requires_grad_()
-            values = module(at * 1)
-            ahead = values[own].sum() - values.masked_fill(own, -torch.inf).amax(1).sum()
-            (grad,) = torch.autograd.grad(ahead, at)
-        x = x + step * grad.view_as(x).sign() * 2 ** (-i / 2)
-        x = torch.minimum(torch.maximum(x, low[:, None]), high[:, None])
-        found |= one_hot(module(x.flatten(0, 1)).argmax(1).view(len(low), count), count).bool().any(1)
-    return found
 
 
 def _halves(low: Tensor, high: Tensor, axis: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor]:
