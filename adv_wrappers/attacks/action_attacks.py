@@ -21,7 +21,7 @@ from torch import Tensor
 from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.engine.context import Context
 from adv_wrappers.core.engine.victim_view import VictimView
-from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack
+from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack, need_q
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.validation import Positive, Share
@@ -66,8 +66,8 @@ class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
             if not self.victim.has_value:
                 raise VictimError(f"{own} needs state values, and this victim has neither these nor Q: use by='policy'")
         # the argmin of Q takes Q-values, and over continuous actions their gradient
-        if self.by == "q" and self.victim is not None and not self.victim.has_q:
-            raise VictimError(f"{own} needs Q-values, and this victim has none: use by='policy'")
+        if self.by == "q":
+            need_q(own, self.victim, "use by='policy'")
         by_critic = self.by in (None, "q") and self.victim is not None and self.victim.has_q
         if by_critic and not self.victim.discrete and not self.victim.differentiable:
             raise VictimError("worst-action follows a critic's gradient, this victim has none: use by='policy'")

@@ -14,7 +14,7 @@ from torch import Tensor
 from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
 from adv_wrappers.attacks.objectives import Classifier, classifier
 from adv_wrappers.core.engine.victim_view import VictimView
-from adv_wrappers.errors import VictimError
+from adv_wrappers.core.perturbation import need_q
 from adv_wrappers.victims.gradients import Loss
 
 
@@ -43,8 +43,8 @@ class MaxWorst(GradientAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.by == "q" and self.victim is not None and not self.victim.has_q:
-            raise VictimError("max-worst by='q' needs Q-values, and this victim has none: use by='policy'")
+        if self.by == "q":
+            need_q("max-worst by='q'", self.victim, "use by='policy'")
 
     def objective(self, x: Tensor, bound: VictimView) -> Loss:
         by_q = self.by == "q" or (self.by is None and self.victim.has_q)

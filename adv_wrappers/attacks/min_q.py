@@ -23,7 +23,7 @@ from adv_wrappers.attacks.objectives import (
     temperature_of,
 )
 from adv_wrappers.core.engine.victim_view import VictimView
-from adv_wrappers.errors import VictimError
+from adv_wrappers.core.perturbation import need_q
 from adv_wrappers.victims.gradients import Loss
 
 
@@ -56,10 +56,9 @@ class MinQ(GradientAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.victim is not None and not self.victim.has_q:
+        if self.victim is not None:
             instead = "min-best or max-diff" if self.victim.discrete else "max-diff, or robust-sarsa with a critic"
-            value = ", or min-value" if self.victim.has_value else ""
-            raise VictimError(f"min-q needs Q-values, and this victim has none: use {instead}{value}")
+            need_q(self.name, self.victim, f"use {instead}" + ", or min-value" * self.victim.has_value)
 
     def objective(self, x: Tensor, bound: VictimView) -> Loss:
         if not self.victim.discrete:

@@ -22,8 +22,7 @@ from torch import Tensor
 from adv_wrappers.attacks.gradient_attack import GradientAttack, Keep, LengthSchedule, StepLength, Steps
 from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ
 from adv_wrappers.core.engine.victim_view import VictimView
-from adv_wrappers.core.perturbation import Variants
-from adv_wrappers.errors import VictimError
+from adv_wrappers.core.perturbation import Variants, need_q
 from adv_wrappers.utils.validation import Positive
 from adv_wrappers.victims.gradients import Loss
 
@@ -59,8 +58,8 @@ class MultiTargeted(GradientAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.by == "q" and self.victim is not None and not self.victim.has_q:
-            raise VictimError(f"{self.name} by='q' needs Q-values, and this victim has none: use by='margin'")
+        if self.by == "q":
+            need_q(f"{self.name} by='q'", self.victim, "use by='margin'")
 
     @property
     def network_passes(self) -> int:

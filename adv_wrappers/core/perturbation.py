@@ -260,6 +260,12 @@ def need_discrete(attack: str, victim: Any, instead: str) -> None:
         raise VictimError(f"{attack} is defined for one discrete action, this victim acts in {space}: {instead}")
 
 
+def need_q(attack: str, victim: Any, instead: str) -> None:
+    """Raise :class:`VictimError` unless the victim (if there is one yet) has Q-values, or a critic."""
+    if victim is not None and not victim.has_q:
+        raise VictimError(f"{attack} needs Q-values, and this victim has none: {instead}")
+
+
 def discrete_observation(name: str, field: Field) -> SpaceError:
     """The error of an attack ``name`` that follows distances or gradients, on a field of choices."""
     where = "" if field.at is None else f" at {field.at!r}"
