@@ -19,18 +19,9 @@ from torch import Tensor
 from adv_wrappers.core.budgets.budget import Budget
 from adv_wrappers.core.image_layouts import layout_of
 from adv_wrappers.core.spaces import Field
-from adv_wrappers.daylight.images import Limits, batched, limits_of, size_of
+from adv_wrappers.daylight.images import Limits
 from adv_wrappers.daylight.transform import Range
-from adv_wrappers.daylight.warp import (
-    BORDERS,
-    INTERPOLATIONS,
-    Border,
-    Interpolation,
-    Matrix,
-    Warp,
-    map_of,
-    warp,
-)
+from adv_wrappers.daylight.warp import Border, Interpolation, Matrix, Warp, warped
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import check_choice, number
 from adv_wrappers.utils.frozen import set_fields
@@ -116,21 +107,12 @@ def perspective(
     >>> bool((perspective(x, 0.0) == x).all())
     True
     """
-    check_choice("border", border, BORDERS)
-    check_choice("interpolation", interpolation, INTERPOLATIONS)
-    corners = _moves(norm, pattern, corners)
-    x, layout, single = batched(x, layout)
-    dark, _ = limits_of(x, limits)
-    size = size_of(x.shape[1:], layout)
-    y: Tensor = warp(x, map_of(inverse_of(corners, *size), *size, interpolation), border, interpolation, dark, layout)
-    return y[0] if single else y
-
-
-def _moves(norm: float, pattern: str, corners: Corners | None) -> Corners:
-    if corners is not None:
-        return check_corners(corners)
-    check_choice("pattern", pattern, PATTERNS)
-    return _pattern(number("norm", norm, 0.0, 1e9), pattern)
+    if corners is None:
+        check_choice("pattern", pattern, PATTERNS)
+        moves = _pattern(number("norm", norm, 0.0, 1e9), pattern)
+    else:
+        moves = check_corners(corners)
+    return warped(x, functools.partial(inverse_of, moves), border, interpolation, layout, limits)
 
 
 @functools.lru_cache(maxsize=256)

@@ -13,19 +13,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.daylight.images import Limits, batched, limits_of, size_of
+from adv_wrappers.daylight.images import Limits
 from adv_wrappers.daylight.transform import Range
-from adv_wrappers.daylight.warp import (
-    BORDERS,
-    INTERPOLATIONS,
-    Border,
-    Interpolation,
-    Matrix,
-    Warp,
-    map_of,
-    warp,
-)
-from adv_wrappers.utils.checks import check_choice, number
+from adv_wrappers.daylight.warp import Border, Interpolation, Matrix, Warp, warped
+from adv_wrappers.utils.checks import number
 
 
 @functools.lru_cache(maxsize=256)
@@ -72,18 +63,14 @@ def rotate(
              [1, 3]]], dtype=torch.uint8)
     """
     degrees = number("degrees", degrees, -1e9, 1e9)
-    check_choice("border", border, BORDERS)
-    check_choice("interpolation", interpolation, INTERPOLATIONS)
-    x, layout, single = batched(x, layout)
-    dark, _ = limits_of(x, limits)
     if center is not None:
         column, row = center
         center = number("center", column), number("center", row)
-    # the map of the turn, which depends on the picture's size alone, and the picture seen through it
-    size = size_of(x.shape[1:], layout)
-    at = map_of(rotation_matrix(degrees, center or _middle(*size)), *size, interpolation)
-    y: Tensor = warp(x, at, border, interpolation, dark, layout)
-    return y[0] if single else y
+
+    def matrix_of(height: int, width: int) -> Matrix:
+        return rotation_matrix(degrees, center or _middle(height, width))
+
+    return warped(x, matrix_of, border, interpolation, layout, limits)
 
 
 def _middle(height: int, width: int) -> tuple[float, float]:

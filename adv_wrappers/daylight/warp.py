@@ -10,6 +10,7 @@ the host a map, computed once, is handed to it. Elsewhere the same four neighbou
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
 import cv2
@@ -20,9 +21,10 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.engine.context import Context
-from adv_wrappers.daylight.images import Limits, size_of, split
+from adv_wrappers.daylight.images import Limits, batched, limits_of, size_of, split
 from adv_wrappers.daylight.opencv import HostImages, by_arrays, each
 from adv_wrappers.daylight.transform import Transform
+from adv_wrappers.utils.checks import check_choice
 
 Border = Literal["replicate", "zero", "reflect", "wrap"]
 Interpolation = Literal["bilinear", "nearest"]
@@ -196,6 +198,29 @@ def map_of(matrix: Matrix, height: int, width: int, interpolation: str) -> Map:
     """The map of an affine transform, 6 numbers from source to destination, or a perspective, 9 from there back."""
     made = affine_map if len(matrix) == 6 else perspective_map
     return made(matrix, height, width, interpolation)
+
+
+def warped(
+    x: Tensor,
+    matrix_of: Callable[[int, int], Matrix],
+    border: str,
+    interpolation: str,
+    layout: str | None,
+    limits: Limits | None,
+) -> Tensor:
+    """Images, or one with a given layout, moved by the matrix for their height and width, as :func:`map_of` takes it.
+
+    Raises:
+        ValueRangeError: for an unknown border or interpolation.
+        SpaceError: for a shape that is no image.
+    """
+    check_choice("border", border, BORDERS)
+    check_choice("interpolation", interpolation, INTERPOLATIONS)
+    x, layout, single = batched(x, layout)
+    dark, _ = limits_of(x, limits)
+    size = size_of(x.shape[1:], layout)
+    y: Tensor = warp(x, map_of(matrix_of(*size), *size, interpolation), border, interpolation, dark, layout)
+    return y[0] if single else y
 
 
 class Warp(Transform):

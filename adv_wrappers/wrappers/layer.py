@@ -329,6 +329,8 @@ class Layer:
         self._masks: Callable[[], Any] | None = None  # asks the environments beneath
         self._action_mask: torch.Tensor | None = None  # bool [B, A], of the newest observations
         self._installed(simulators.env)
+        if not self.quantize:
+            self._show(self.perturbed_space)
 
     def _mask(self, info: Info) -> Any:
         """The action mask of one row, or of all, as one array: that of the info, else what the environments say."""
@@ -544,8 +546,6 @@ class EnvLayer(Layer, EnvWrapper):
     def _installed(self, env: AnyEnv) -> None:
         self.metadata = {**(self.env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
         self.env = env
-        if not self.quantize:
-            self._show(self.perturbed_space)
         if self.on == "action":
             self._masks = mask_method(env)
 
@@ -601,8 +601,6 @@ class VectorLayer(Layer, VectorWrapper):
         return Wrapped(env.single_observation_space, env.single_action_space, env.num_envs, autoreset)
 
     def _installed(self, env: AnyVectorEnv) -> None:
-        if not self.quantize:
-            self._show(self.perturbed_space)
         self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
         self._every: Flags = np.ones(env.num_envs, bool)
         inner = [mask_method(one) for one in getattr(env.unwrapped, "envs", ()) if isinstance(one, gym.Env)]

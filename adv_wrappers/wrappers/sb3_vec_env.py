@@ -38,8 +38,6 @@ class VecLayer(Layer, VecEnvWrapper):
         return Wrapped(env.observation_space, env.action_space, env.num_envs, "same step")
 
     def _installed(self, env: VecEnv) -> None:
-        if not self.quantize:
-            self._show(self.perturbed_space)
         if self.on == "action" and env.has_attr("action_masks"):
             self._masks = partial(env.env_method, "action_masks")
         self._over = np.ones(self.num_envs, bool)  # rows whose newest observation is that of a reset
