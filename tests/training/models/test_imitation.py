@@ -1,7 +1,8 @@
-"""imitate: every query is counted, seeds are separate, interrupted runs go on, and black boxes are all it needs."""
+"""imitate: every query is counted, interrupted runs go on, and black boxes are all it needs; queries, the network."""
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -13,9 +14,22 @@ from safetensors.numpy import load_file, save_file
 
 import adv_wrappers as adv
 from adv_wrappers import imitate
+from adv_wrappers.attacks.objectives import divergence_of
 from adv_wrappers.errors import AdvWrappersError, BudgetError, CardError, ValueRangeError, VictimError
 from adv_wrappers.training.folder import TrainingFolder
-from adv_wrappers.training.models.imitation import QUERIES, SOURCES
+from adv_wrappers.training.models import imitation
+from adv_wrappers.training.models.imitation import (
+    NEARBY,
+    QUERIES,
+    SOURCES,
+    Labels,
+    agreement,
+    ask,
+    ask_nearby,
+    episode_seeds,
+    fit_surrogate,
+)
+from tests.core.helpers import randn
 from tests.every_case import every_case
 from tests.training.toys import POINT, TWO, Alternating, Plane, Rule
 
@@ -206,3 +220,133 @@ def test_victims_and_spaces_that_do_not_fit(tmp_path, victim):
 def test_the_folder_of_another_imitation_is_refused(victim, finished):
     with pytest.raises(ValueRangeError, match=r"another imitation, with imitation\.seed 0 and not 1"):
         imitate(victim, Plane, **TINY, seed=1, out=finished[1])
+
+
+# queries
+
+
+def test_seeds_of_trainings_are_even_and_those_of_tests_odd():
+    drawn = [[*itertools.islice(episode_seeds([0, 1], test), 50)] for test in (False, True)]
+    assert {seed % 2 for seed in drawn[0]} == {0} and {seed % 2 for seed in drawn[1]} == {1}
+    assert drawn[0] == [*itertools.islice(episode_seeds([0, 1], False), 50)] and len({*drawn[0]}) == 50
+
+
+def test_a_recurrent_victim_keeps_its_state():
+    victim = adv.from_module(Alternating(), POINT, TWO, "logits", initial_state=torch.zeros)
+    labels = ask(victim, Plane, episode_seeds([0], False), count=14)
+    assert labels.actions.tolist() == [1, 0, 1, 0, 1, 0, 1] * 2
+
+
+@pytest.mark.parametrize("count", [19, 20, 21])
+def test_several_rows_ask_no_more_than_they_may(count, monkeypatch):
+    rule = Rule()
+    victim = adv.from_module(rule, POINT, TWO, "action")
+    rule.asked = 0
+    monkeypatch.setattr(imitation, "_LENGTH", 5)
+    labels = ask(victim, Plane, episode_seeds([0], False), count=count)
+    assert len(labels) == rule.asked == count
+
+
+@pytest.mark.parametrize(("dtype", "high"), [(np.float32, 1.0), (np.uint8, 3)])
+def test_random_points_are_near_what_was_seen_and_inside_the_space(dtype, high):
+    space = spaces.Box(0, high, (2,), dtype)
+    victim = adv.from_module(Rule(), space, TWO, "action")
+    seen = np.array([[0, 0], [high, 0]], dtype)
+    found = ask_nearby(victim, space, Labels(seen, np.zeros(2), np.array([0, NEARBY])), np.array([2.0, 0.1]), 200, 0)
+    assert found.observations.dtype == dtype and (found.sources == NEARBY).all() and len(found) == 200
+    low, top = found.observations.min(0), found.observations.max(0)
+    assert low.tolist() == [0, 0] and 0.5 * min(high, 2) < top[0] <= min(high, 2) and top[1] <= 0.1
+    assert found.actions.tolist() == Rule()(found.observations.astype(float)).tolist()
+    again = ask_nearby(victim, space, Labels(seen, np.zeros(2), np.array([0, NEARBY])), np.array([2.0, 0.1]), 200, 0)
+    assert np.array_equal(found.observations, again.observations)
+
+
+# the network
+
+
+SEEN = spaces.Box(-np.inf, np.inf, (3,), np.float64)
+BOX = spaces.Box(-1, 1, (2,), np.float32)
+X = randn(600, 3).numpy() * [1.0, 10.0, 0.01] + [0.0, 5.0, 0.0]
+RULE = ((X - [0, 5, 0]) @ [1.0, 0.1, 50.0] > 0).astype(np.int64)
+
+
+def labels(actions, x=X):
+    return Labels(x, actions, np.zeros(len(x), np.uint8))
+
+
+def fitted(actions, space, epochs=10, **more):
+    return fit_surrogate(labels(actions), SEEN, space, [16], epochs, 0, **more)
+
+
+def test_a_rule_is_learned_and_the_same_weights_come_twice():
+    before = torch.get_rng_state()
+    one, two = fitted(RULE, TWO, 5), fitted(RULE, TWO, 5)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert one.fingerprint() == two.fingerprint()
+    assert agreement(one.act_on(X), RULE, TWO) > 0.97
+    other = fit_surrogate(labels(RULE), SEEN, TWO, [16], 1, 1)
+    assert other.fingerprint() != one.fingerprint()
+
+
+def test_the_unit_is_the_victims_or_the_spread_of_what_was_seen():
+    np.testing.assert_allclose(fitted(RULE, TWO, 1).scale, X.std(0))
+    unit = torch.tensor([1.0, 2.0, 3.0])
+    assert torch.equal(fitted(RULE, TWO, 1, scale=unit).scale, unit)
+
+
+def test_actions_count_from_the_start_of_the_space():
+    space = spaces.Discrete(2, start=7)
+    assert agreement(fitted(RULE + 7, space).act_on(X), RULE + 7, space) > 0.97
+
+
+def test_a_single_action_has_no_lead():
+    assert fitted(0 * RULE, spaces.Discrete(1), 1).act_on(X).tolist() == [0] * len(X)
+
+
+@pytest.mark.slow
+def test_logits_are_divided_until_a_divergence_has_a_slope(monkeypatch):
+    """A fit of actions alone grows ever surer; the division changes no action."""
+    net = fitted(RULE, TWO, 30)
+    monkeypatch.setattr(imitation, "LEAD", np.inf)
+    sure = fitted(RULE, TWO, 30)
+    lead = (net.params(X)[:, 0] - net.params(X)[:, 1]).abs()
+    assert float(lead.quantile(0.9)) == pytest.approx(3.0, rel=1e-3)
+    assert float((sure.params(X)[:, 0] - sure.params(X)[:, 1]).abs().quantile(0.9)) > 10
+    assert torch.equal(sure.act_on(torch.tensor(X)), net.act_on(torch.tensor(X)))
+    slopes = []
+    for victim in (net, sure):
+        clean = victim.params(torch.tensor(X)).detach()
+        slope = victim.gradient(divergence_of(victim, clean, None, None))(torch.tensor(X + 0.05 * X.std(0)).float())
+        slopes.append(float((slope * torch.tensor(X.std(0))).abs().amax(-1).quantile(0.1)))
+    assert slopes[0] > 1e-4 and slopes[1] < 1e-6  # MaxDiff's own noise is 1e-5 at first
+
+
+def test_continuous_actions_in_their_own_units():
+    mean = (X - [0, 5, 0]) @ np.array([[3.0, 0.0], [0.1, -200.0], [0.0, 1e4]])
+    space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    net = fitted(mean, space, 20)
+    assert net.kind == "mean" and not net.clip
+    assert agreement(net.act_on(X), mean, space) > 0.98
+
+
+@pytest.mark.slow
+def test_clipped_actions_cost_nothing_beyond_their_bound():
+    actions = np.clip((X - [0, 5, 0]) @ np.array([[3.0, 0.0], [0.0, -0.3], [0.0, 0.0]]), -1, 1).astype(np.float32)
+    net = fitted(actions, BOX, 20)
+    assert net.clip and agreement(net.act_on(X), actions, BOX) > 0.98
+    assert float(net.params(X).abs().max()) > 1.2  # linear, and not bent at the bound
+    outside = fitted(3 * actions, BOX, 1)
+    assert not outside.clip
+
+
+def test_labels_that_no_training_survives():
+    with pytest.raises(ValueRangeError, match="the training of the surrogate diverged"):
+        fit_surrogate(labels(RULE, X * 1e300), SEEN, TWO, [4], 1, 0)
+
+
+def test_agreement():
+    assert agreement(np.array([0, 1, 1, 1]), np.array([0, 1, 0, 1]), TWO) == 0.75
+    theirs = np.array([[0.0, 5.0], [2.0, 5.0]])
+    assert agreement(theirs, theirs, BOX) == 1.0
+    assert agreement(np.array([[1.0, 5.0], [1.0, 5.0]]), theirs, BOX) == pytest.approx(0.5)  # R2 of 0 and 1
+    assert agreement(theirs + np.array([0.0, 1.0]), theirs, BOX) == pytest.approx(0.5)  # the constant one is missed
