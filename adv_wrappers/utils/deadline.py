@@ -41,11 +41,14 @@ class Deadline:
 
     def before(self, seconds: float) -> Deadline:
         """One that leaves so many seconds, or a quarter of what is left where that is less."""
-        return Deadline(None if math.isinf(self._until) else self.left - min(seconds, self.left / 4))
+        return Deadline(self.left - min(seconds, self.left / 4))
 
     def share(self, part: float) -> Deadline:
         """One after this part of the time that is left."""
         return Deadline(None if math.isinf(self._until) else part * self.left)
+
+
+NEVER = Deadline(None)
 
 
 class TimedBatches:

@@ -48,7 +48,7 @@ def numbers(values: Any) -> str:
 
 def faults_of(victim: adv.Victim, environment: adv.Environment, seed: int) -> tuple[dict[str, str], int]:
     """The texts of the faults by their names, and how many features the agent has."""
-    ranges = observed_ranges(victim, environment, draw_seeds(seed, 3), None)
+    ranges = observed_ranges(victim, environment, draw_seeds(seed, 3))
     if ranges.image:
         size = f"eps={LEVELS}"
         own = {"bias": f"sensor-bias:{size}", "drift": f"sensor-drift:{size}", "quantized": f"quantization:{size}"}

@@ -19,7 +19,7 @@ from adv_wrappers.evaluation.perturbed_samples import compare_threats
 from adv_wrappers.rendering.attack_view import AttackView, compose_panels
 from adv_wrappers.rendering.frames import Pixels, amplified_difference, gain_for, largest_change, to_pixels
 from adv_wrappers.studies.report.choices import AttackedFrame
-from adv_wrappers.utils.deadline import Deadline
+from adv_wrappers.utils.deadline import NEVER, Deadline
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims.policy_runner import PolicyRunner
@@ -123,11 +123,11 @@ def write_side_by_side(
     return _written(folder, frames, round(1000 * seconds * steps.step))
 
 
-def _rendered(env: Any, victim: Victim, seed: int, steps: range, deadline: Deadline | None = None) -> list[Any]:
+def _rendered(env: Any, victim: Victim, seed: int, steps: range, deadline: Deadline = NEVER) -> list[Any]:
     """What an environment renders at some steps of an episode, and at its end where that comes before, or the time."""
     found = list[Any]()
     for step, (_, over) in enumerate(PolicyRunner(victim, 1).episode(env, seed)):
-        if over or (step and deadline is not None and deadline.passed):
+        if over or (step and deadline.passed):
             return [*found, env.render()]
         if step == steps.stop:
             break

@@ -18,7 +18,7 @@ from adv_wrappers.environments.dmc import feature_names
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.studies.report.choices import FeatureSpread
-from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from adv_wrappers.utils.deadline import NEVER, Deadline, OutOfTime
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
@@ -108,8 +108,8 @@ def observed_ranges(
     victim: Victim,
     environment: Environment,
     seeds: Sequence[int],
-    seconds: float | None = None,
-    until: Deadline | None = None,
+    enough: Deadline = NEVER,
+    until: Deadline = NEVER,
 ) -> ObservationRanges:
     """Play clean episodes, and take the ranges of what the agent sees in them.
 
@@ -121,15 +121,14 @@ def observed_ranges(
         victim: the agent.
         environment: how its environment is made.
         seeds: of the episodes, of which as many are played as there are steps and time for, at least one.
-        seconds: after which no other episode begins; None for no limit.
-        until: when an episode ends in its middle, and with it all; None for never.
+        enough: after which no other episode begins.
+        until: when an episode ends in its middle, and with it all.
 
     Raises:
         OutOfTime: where that is before the end of the first episode; it says how far that came.
         SpaceError: for observations of which nothing can be changed.
         ValueRangeError: for observations that are not finite.
     """
-    deadline = Deadline(seconds)
     with closing(environment.make_one()) as env, one_thread():
         fields, unfit = parts_of(env.observation_space)
         runner = PolicyRunner(victim, 1)
@@ -144,7 +143,7 @@ def observed_ranges(
             each = (time.perf_counter() - began) / steps
             if not lengths:
                 raise OutOfTime(f"the first episode was not over after {steps} steps of about {each:.2g} s")
-            if not whole or steps >= MOST_STEPS or deadline.passed:
+            if not whole or steps >= MOST_STEPS or enough.passed:
                 break
         clean = each, float(np.mean(lengths))
         first, *others = [_ranges(env, field, values, clean) for field, values in zip(fields, seen, strict=True)]
@@ -213,7 +212,7 @@ def _play(
     fields: Sequence[Field],
     seen: Sequence[list[Array]],
     most: int,
-    until: Deadline | None,
+    until: Deadline,
 ) -> tuple[bool, int]:
     """One clean episode of at most so many steps, whose observations are added to ``seen``.
 
@@ -224,7 +223,7 @@ def _play(
         # an episode that nothing limits goes on until its end, or the error that it has none
         if over or (step >= most and is_limited(env)):
             return True, step
-        if step and until is not None and until.passed:
+        if step and until.passed:
             return False, step
         # what is seen before it acts
         for field, values in zip(fields, seen, strict=True):

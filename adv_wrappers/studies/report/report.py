@@ -146,7 +146,7 @@ def report(
     clean_until = Deadline(max(deadline.left, _LEAST_CLEAN))
     until = clean_until.share(_FIRST_EPISODE_SHARE)
     try:
-        seen = observed_ranges(agent, environment, draw_seeds(seed, 30), _RANGES_SHARE * limit, until)
+        seen = observed_ranges(agent, environment, draw_seeds(seed, 30), Deadline(_RANGES_SHARE * limit), until)
         ranges = _as_before(seen, before)
         count = before.episodes or episodes or _episodes(ranges, limit, deadline)
         why = f"an episode takes about {duration(ranges.length * ranges.seconds)} here, and the report is of {count}"

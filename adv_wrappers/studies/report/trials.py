@@ -28,7 +28,7 @@ from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_thr
 from adv_wrappers.studies.report.choices import Untried
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import without_number
-from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from adv_wrappers.utils.deadline import NEVER, Deadline, OutOfTime
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.parsing import without_arguments
 from adv_wrappers.victims.victim import Victim
@@ -118,7 +118,7 @@ class TrialPlayer:
         self._workers = workers
         self._progress = progress
         self.left_out, self.purpose = list[Untried](), ""
-        self._clean_until = Deadline(None)
+        self._clean_until = NEVER
         self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there
         self._stacks = [CLEAN_RUN]
         self._rows = dict[int, Row]()
@@ -141,9 +141,9 @@ class TrialPlayer:
         """An evaluator whose player is this one's, so that environments stay open."""
         return Evaluator(self.victim, self.environment, stacks, self.episodes, self._player)
 
-    def play_clean(self, until: Deadline | None = None) -> Row:
+    def play_clean(self, until: Deadline = NEVER) -> Row:
         """The row without an attack; :class:`OutOfTime` where that is not played before ``until``."""
-        self._clean_until = until or Deadline(None)
+        self._clean_until = until
         with closing(self.evaluator([CLEAN_RUN])) as evaluator:
             self._play(evaluator, self._progress)
         return self.clean

@@ -111,7 +111,7 @@ def add_submission(
     """
     deadline = Deadline(60 * minutes)
     folder, name = Path(out), given.name
-    setting, entry = open_submission(given, folder, deadline.left)
+    setting, entry = open_submission(given, folder, deadline)
     left_out = entry.left_out
     # clean episodes, the certificate, then one attack after the other
     with closing(_player(setting, deadline)) as player:
@@ -152,7 +152,7 @@ def submission_cost(given: Submission, out: str | Path, minutes: Minutes = 2.0) 
     Raises:
         AdvWrappersError: as :func:`add_submission` does.
     """
-    setting, _ = open_submission(given, Path(out), 60 * minutes)
+    setting, _ = open_submission(given, Path(out), Deadline(60 * minutes))
     entries, left_out = entries_that_apply(ATTACKS, setting)
     return attack_costs(entries, setting, _episodes(setting), Path(out), "attacks", left_out)
 
@@ -221,7 +221,7 @@ def add_attack(
     environment = Environment.of_file(entry.env_id, kwargs, str(folder), trust).for_victim(agent)
     eps, scale = entry.given_budget
     chosen = chosen_budget(environment.name, eps, tuple(scale) if isinstance(scale, list) else scale)
-    setting = _opened(agent, environment, chosen, entry.seed, folder, deadline.left, entry.episodes)
+    setting = _opened(agent, environment, chosen, entry.seed, folder, deadline, entry.episodes)
     within = setting.budget
     assert within is not None
     name = label or called(threat)
@@ -304,13 +304,13 @@ def _without_folders(text: str) -> str:
     return re.sub(r"(card[:=]|critic=)\S*/", r"\1", text)
 
 
-def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[AttackSetting, StandingEntry]:
+def open_submission(given: Submission, folder: Path, deadline: Deadline) -> tuple[AttackSetting, StandingEntry]:
     """Check a submission, and play the few clean episodes by which its budget is fitted.
 
     Args:
         given: the submission.
         folder: of the standing, that the agent has or gets.
-        seconds: of wall clock that are given for all its rows, of which these episodes take a share.
+        deadline: for all its rows, of which these episodes take a share.
 
     Returns:
         What its attacks are made for, in the folder, and the entry as far as it is known without any row but those of
@@ -354,7 +354,7 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[At
             if before != now:
                 raise ValueRangeError(f"{folder} holds rows of {what} {before}, got {now}: give another name")
     # the entry, with attacks that somebody has added
-    setting = _opened(agent, environment, chosen, given.seed, folder, seconds)
+    setting = _opened(agent, environment, chosen, given.seed, folder, deadline)
     entry = StandingEntry(
         name=given.name,
         licence=licence,
@@ -377,16 +377,16 @@ def _opened(
     chosen: StandingBudget,
     seed: int,
     folder: Path,
-    seconds: float,
+    deadline: Deadline,
     count: int | None = None,
 ) -> AttackSetting:
     """Play a few clean episodes, by which the budget is fitted and the number of episodes chosen.
 
     Args:
-        seconds: that are left for all, of which these take a share.
+        deadline: for all, of which these take a share.
         count: of episodes; None takes that of the standing.
     """
-    ranges = observed_ranges(agent, environment, draw_seeds(seed + 1, _RANGE_SEEDS), RANGE_SHARE * seconds)
+    ranges = observed_ranges(agent, environment, draw_seeds(seed + 1, _RANGE_SEEDS), deadline.share(RANGE_SHARE))
     budget, count = fitted_budget(chosen, agent, ranges), count or (FEWER if ranges.image else EPISODES)
     return AttackSetting(agent, environment, budget, episodes=count, episode_seed=seed, out=folder)
 

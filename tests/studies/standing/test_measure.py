@@ -100,7 +100,7 @@ def test_whole_episodes_are_searched_where_the_environment_can_be_saved(measured
     store, entry = measured
     assert entry.attacks["beam"].mean == min(one.mean for one in entry.attacks.values())
     folder = shutil.copytree(store / "dqn", tmp_path / "dqn")
-    setting = open_submission(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT), folder, 6.0)[0]
+    setting = open_submission(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT), folder, Deadline(6.0))[0]
     assert is_made(beam, setting) and not is_made(beam, replace(setting, out=tmp_path))
 
 
