@@ -339,7 +339,7 @@ class Agenda:
             left = [eps for eps in self._points()[:most] if eps not in played]
             # an attack that does not fit is noted once, with what it would take
             if left and not self.rows.has_time_for(price):
-                if not any(one.threat == attack for one in self.rows.left_out):
+                if not any(threat == attack for threat, _ in self.rows.left_out):
                     self.tell(f"{attack} does not fit, about {price:.0f} s each")
                     self.rows.leave_out(attack, price * len(left))
             elif left:

@@ -20,8 +20,8 @@ from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.rendering.table import grouped
 from adv_wrappers.studies.report.advice import option_of, words_of_agent
 from adv_wrappers.studies.report.sections import AgentSections, sorted_report
-from adv_wrappers.studies.report.trials import TrialPlayer
-from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from adv_wrappers.studies.report.trials import DoesNotFit, TrialPlayer
+from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.number_text import counted, duration
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.victims import load_victim
@@ -79,8 +79,8 @@ def play_missing_rows(
                 rows.append(
                     replace(made, threat=row.row.threat)
                 )  # by which the two are compared, however it is written
-            except OutOfTime:
-                late.append(player.left_out[-1].seconds if player.left_out else 0.0)
+            except DoesNotFit as error:
+                late.append(error.seconds)
             except AdvWrappersError as error:
                 reasons[row.attack] = str(error)
             if progress is not None:

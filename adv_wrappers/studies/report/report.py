@@ -22,11 +22,11 @@ from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.rows.report import Report
 from adv_wrappers.evaluation.rows.report_warnings import other_environment
 from adv_wrappers.studies.report.agenda import Agenda, Tell
-from adv_wrappers.studies.report.choices import ReportChoices, read_choices, write_choices
+from adv_wrappers.studies.report.choices import ReportChoices, Untried, read_choices, write_choices
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges, observed_ranges
 from adv_wrappers.studies.report.page import PAGE_FILE, page_of
 from adv_wrappers.studies.report.sections import read_reports
-from adv_wrappers.studies.report.trials import TrialPlayer, grouped_by_attack
+from adv_wrappers.studies.report.trials import TrialPlayer
 from adv_wrappers.studies.report.verdict import GREY_LEVELS, Verdict, verdict
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import LOCK, holding, write
@@ -216,7 +216,7 @@ def _write(
     folder = agenda.path
     rows = agenda.rows
     ranges = agenda.ranges
-    late = limit + 1.5 * sum(one.seconds for one in rows.left_out)
+    late = limit + 1.5 * sum(rows.left_out.values())
     why, unit = unfinished or "the time was over before", _unit(ranges)
     # what was left out, and why eps are what they are
     parts = [part.words for part in ranges.others if part.at not in agenda.told_of]
@@ -240,7 +240,7 @@ def _write(
         at=tuple(map(str, keys_in(ranges.at) or ())),
         reasons=tuple(reasons),
         certificates=tuple(agenda.certificates),
-        untried=tuple(grouped_by_attack(rows.left_out)),
+        untried=tuple(Untried(*named, seconds) for named, seconds in rows.left_out.items()),
         more=again.format(math.ceil(late / 60)) if rows.left_out else "",
         frames=agenda.frames,
         film=agenda.film,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,10 +24,10 @@ from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.evaluation.rows.store import ROWS_FILE
 from adv_wrappers.evaluation.statistics.confidence_intervals import paired_differences
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
-from adv_wrappers.studies.report.choices import Untried
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.deadline import NEVER, Deadline, OutOfTime
+from adv_wrappers.utils.number_text import duration
 from adv_wrappers.utils.pace import Progress
 from adv_wrappers.utils.parsing import without_arguments
 from adv_wrappers.victims.victim import Victim
@@ -36,6 +35,18 @@ from adv_wrappers.victims.victim import Victim
 ROOM = 1.25  # a row may take so much longer than estimated
 # of the return without an attack, up to which nothing counts as lost, and from which much
 NO_LOSS, SOME_LOSS = 0.02, 0.1
+
+
+class DoesNotFit(OutOfTime):
+    """A row takes about so many seconds, which are not left.
+
+    Args:
+        seconds: the attribute of that name.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"about {duration(seconds)}, more than was left")
+        self.seconds = seconds
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,7 @@ class TrialPlayer:
 
     Attributes:
         clean: the row without an attack, once :meth:`play_clean` has played it.
-        left_out: what did not fit.
+        left_out: by attack and what it was for, about how many seconds its rows take that did not fit.
         purpose: what rows are played for at present, in words.
     """
 
@@ -117,7 +128,8 @@ class TrialPlayer:
         self.out = out
         self._workers = workers
         self._progress = progress
-        self.left_out, self.purpose = list[Untried](), ""
+        self.left_out = defaultdict[tuple[str, str], float](float)
+        self.purpose = ""
         self._clean_until = NEVER
         self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there
         self._stacks = [CLEAN_RUN]
@@ -177,27 +189,24 @@ class TrialPlayer:
             episodes: how many of the episodes it holds, the first ones; None for all.
 
         Raises:
-            OutOfTime: where it does not fit into the time that is left; it is noted.
+            DoesNotFit: into the time that is left; it is noted.
             AdvWrappersError: one of its kinds, for an attack that cannot be aimed at the agent.
         """
         # over the time only rows that are there already are taken
         text = attack if isinstance(attack, str) else label
         stack = replace(self._stack(attack, budget, when, at), episodes=episodes)
         if self.deadline.passed and not self._goes_on:
-            self.leave_out(text, self._row_seconds(text, budget))
-            raise OutOfTime
+            raise self.leave_out(text, self._row_seconds(text, budget))
         with closing(self.evaluator([CLEAN_RUN, stack])) as evaluator:
             # a row that is not kept has to fit into what is left
             kept = self._goes_on and 1 in kept_rows(evaluator, self.out)
             seconds = self._row_seconds(text, budget, None if kept else evaluator)
             if not kept and not self.has_time_for(seconds):
-                self.leave_out(text, seconds)
-                raise OutOfTime
+                raise self.leave_out(text, seconds)
             try:
                 row = self._play(evaluator, self._progress if kept else self._told)[1]
-            except OutOfTime:  # it takes longer than it seemed: another program uses the machine
-                self.leave_out(text, seconds)
-                raise
+            except OutOfTime as over:  # it takes longer than it seemed: another program uses the machine
+                raise self.leave_out(text, seconds) from over
             self._stacks.append(evaluator.stacks[1])
             self._rows[len(self._stacks) - 1] = row
         steps = sum(row.lengths)
@@ -209,9 +218,10 @@ class TrialPlayer:
         """Whether a row that is said to take so long fits into the time that is left."""
         return seconds * ROOM <= self.deadline.left
 
-    def leave_out(self, threat: str, seconds: float) -> None:
-        """Note what does not fit."""
-        self.left_out.append(Untried(threat, self.purpose, seconds))
+    def leave_out(self, threat: str, seconds: float) -> DoesNotFit:
+        """Note what does not fit; the error that says so."""
+        self.left_out[threat, self.purpose] += seconds
+        return DoesNotFit(seconds)
 
     def price(self, attack: str, budget: Budget | None) -> float:
         """About how many seconds a row under an attack takes; some of its steps are timed, if there is time for that.
@@ -297,11 +307,3 @@ def text_without(threat: str, *arguments: str) -> str:
 def one_feature(budget: Linf, feature: int, scale: tuple[float, ...]) -> Linf:
     """A budget that moves one feature alone."""
     return Linf(budget.eps, tuple(unit if i == feature else 0.0 for i, unit in enumerate(scale)))
-
-
-def grouped_by_attack(left_out: Sequence[Untried]) -> list[Untried]:
-    """What was left out, those of one attack and one purpose as one."""
-    found = defaultdict[tuple[str, str], float](float)
-    for one in left_out:
-        found[one.threat, one.why] += one.seconds
-    return [Untried(*named, seconds) for named, seconds in found.items()]

@@ -29,7 +29,7 @@ from adv_wrappers.evaluation.rows.row import Row
 from adv_wrappers.studies.report.advised_training import advised_training
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, write_choices
 from adv_wrappers.studies.report.observation_ranges import observed_ranges
-from adv_wrappers.studies.report.trials import ROOM, TrialPlayer
+from adv_wrappers.studies.report.trials import ROOM, DoesNotFit, TrialPlayer
 from adv_wrappers.studies.run_time import attack_costs, timed_search
 from adv_wrappers.studies.standing.budgets import StandingBudget, chosen_budget, fitted_budget
 from adv_wrappers.studies.standing.entry import AttackedMean, StandingEntry, is_name, read_entry
@@ -37,9 +37,8 @@ from adv_wrappers.studies.suite.attack_lists import entries_that_apply
 from adv_wrappers.studies.suite.entry import AttackSetting, MadeAttack
 from adv_wrappers.studies.suite.untrained_attacks import beam
 from adv_wrappers.threats.presets import as_threat, parse_perturbation
-from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.number_text import duration
 from adv_wrappers.utils.validation import AboveZero, Minutes, Seed, check_fields, checked
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.victim import Victim
@@ -128,9 +127,9 @@ def add_submission(
                 row = player.play(made.threat, label=one.name).row
                 entry.attacks[one.name] = _figures(row)
                 left_out.pop(one.name, None)
-            except OutOfTime:
-                seconds = entry.left_out_seconds[one.name] = player.left_out[-1].seconds
-                left_out[one.name] = f"about {duration(seconds)}, more than was left"
+            except DoesNotFit as error:
+                entry.left_out_seconds[one.name] = error.seconds
+                left_out[one.name] = str(error)
                 tell(f"{name}: {one.name} was left out, {left_out[one.name]}")
             except AdvWrappersError as error:
                 left_out[one.name] = _without_folders(str(error))
@@ -163,15 +162,14 @@ def minutes_for(costs: Costs) -> float:
 
 
 def _searched(player: TrialPlayer, setting: AttackSetting) -> MadeAttack:
-    """What a search finds in a share of the time that is left, or had found; else :class:`OutOfTime`, which is noted.
+    """What a search finds in a share of the time that is left, or had found; else :class:`.DoesNotFit`, which is noted.
 
     How long it takes is not known before: it shortens the episodes that it searches.
     """
     given = SEARCHED_SHARE * player.deadline.left
     seconds, found = timed_search(setting, player.clean.mean_length, sys.maxsize, given)
     if found is None:
-        player.leave_out(beam.name, seconds)
-        raise OutOfTime
+        raise player.leave_out(beam.name, seconds)
     return found
 
 
@@ -242,10 +240,8 @@ def add_attack(
         tell(f"{entry.name}: {name}")
         try:
             row = player.play(attack, label=name).row
-        except OutOfTime as error:
-            raise ValueRangeError(
-                f"{name} takes about {duration(player.left_out[-1].seconds)}: give more minutes"
-            ) from error
+        except DoesNotFit as error:
+            raise ValueRangeError(f"{name} takes {error}: give more minutes") from error
         # of two of one name the lower one counts
         known, found = entry.attacks.get(name), replace(_figures(row), added=True)
         if known is None or found.mean <= known.mean:

@@ -36,7 +36,7 @@ def test_a_row_that_takes_longer_than_it_seemed_ends_with_its_time(
     each[0], rows.deadline = 1.0, Deadline(10.0)
     with pytest.raises(OutOfTime):
         rows.play("noise", adv.Linf(0.2))
-    assert now[0] < 20 and [one.threat for one in rows.left_out] == ["noise"]
+    assert now[0] < 20 and [*rows.left_out] == [("noise", "")]
     with pytest.raises(OutOfTime):
         rows.play("fgsm", adv.Linf(0.2))
     assert now[0] < 20, "what is not played any more is not timed either"
@@ -69,7 +69,7 @@ def test_what_costs_little_is_not_priced_as_the_slowest_attack(tmp_path: Path) -
     ):
         with pytest.raises(OutOfTime):
             rows.play(attack, budget)
-    fault, *attacks = (one.seconds for one in rows.left_out)
+    fault, *attacks = rows.left_out.values()
     assert fault == pytest.approx(clean) and attacks == [60.0, 60.0]
     rows.close()
 
