@@ -7,28 +7,10 @@ the result, and by then everything that was sent has long arrived.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-
-
-def pinned(size: int) -> Tensor:
-    """Host memory that a device copies from and to by itself: uint8 ``[size]``."""
-    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
-
-
-def fence(device: torch.device) -> Callable[[], None]:
-    """A function that waits until the device has done all it was given so far."""
-    event = torch.cuda.Event()
-
-    def wait() -> None:
-        event.record(torch.cuda.current_stream(device))
-        event.synchronize()
-
-    return wait
 
 
 class Transfer:
@@ -38,20 +20,11 @@ class Transfer:
 
     Args:
         device: where data goes and comes from.
-        pin: makes a buffer of a size.
-        fence: makes a function that waits for the device.
     """
 
-    def __init__(
-        self,
-        device: torch.device,
-        pin: Callable[[int], Tensor] = pinned,
-        fence: Callable[[torch.device], Callable[[], None]] = fence,
-    ) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._pin = pin
-        self._fence = fence
-        self._wait: Callable[[], None] | None = None
+        self._event: torch.cuda.Event | None = None
         self._free: dict[int, list[Tensor]] = {}
         self._taken: list[Tensor] = []
 
@@ -59,7 +32,7 @@ class Transfer:
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         room = 1 << max(size - 1, 63).bit_length()
         waiting = self._free.setdefault(room, [])
-        buffer = waiting.pop() if waiting else self._pin(room)
+        buffer = waiting.pop() if waiting else self.pinned(room)
         self._taken.append(buffer)
         return buffer[:size].view(dtype).view(shape)
 
@@ -82,20 +55,29 @@ class Transfer:
             self.send(buffer, tensor)
             out.append(buffer.numpy())
         # one wait for all of them, after which the memory of what was sent is free again
-        if self._wait is None:
-            self._wait = self._fence(self.device)
-        self._wait()
+        self.fence()
         for buffer in self._taken:
             self._free[len(buffer)].append(buffer)
         self._taken.clear()
         return out
+
+    def pinned(self, size: int) -> Tensor:
+        """Host memory that the device copies from and to by itself: uint8 ``[size]``."""
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+    def fence(self) -> None:
+        """Wait until the device has done all it was given so far."""
+        if self._event is None:
+            self._event = torch.cuda.Event()
+        self._event.record(torch.cuda.current_stream(self.device))
+        self._event.synchronize()
 
     def send(self, buffer: Tensor, tensor: Tensor) -> None:
         """Begin to copy a tensor into a buffer, which holds it at the next fence."""
         buffer.copy_(tensor, non_blocking=True)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "_wait": None, "_free": {}, "_taken": []}
+        return {**vars(self), "_event": None, "_free": {}, "_taken": []}
 
 
 def between(device: torch.device) -> Transfer | None:

@@ -55,13 +55,13 @@ def test_buffers_are_used_again_by_batches_of_all_sizes():
     made = Late(CPU)
     for size in [*range(1, 65)] * 2:
         made.down(made.up(np.zeros((size, 3), np.float32)))
-    assert made.pinned == 2 * 5, "two of 64, 128, ..., 1024 bytes"
+    assert made.buffers == 2 * 5, "two of 64, 128, ..., 1024 bytes"
 
 
 def test_results_are_read_behind_the_fence(monkeypatch):
     x = torch.arange(4.0)
     assert np.array_equal(Late(CPU).down(x)[0], x.numpy())
-    monkeypatch.setattr(Late, "_arrive", lambda self: None)
+    monkeypatch.setattr(Late, "fence", lambda self: None)
     assert not np.array_equal(Late(CPU).down(x)[0], x.numpy()), "without a fence the test sees what lay there before"
 
 
@@ -71,9 +71,9 @@ def test_where_there_is_one():
 
 def test_transfers_pickle_without_their_memory():
     made = Transfer(CPU)
-    made._free[64], made._wait = [torch.zeros(64)], lambda: None
+    made._free[64], made._event = [torch.zeros(64)], object()
     again = pickle.loads(pickle.dumps(made))
-    assert not again._free and again._wait is None and again.device == CPU
+    assert not again._free and again._event is None and again.device == CPU
 
 
 def hosted(how, space, rows=6, budget=None, when=None):
@@ -101,7 +101,7 @@ def test_timings_that_look_keep_no_buffers(monkeypatch):
     for _ in range(5):
         assert not made.decide(np.zeros((6, 4))).any()
         assert lates[0].fences and not lates[0]._taken
-    assert lates[0].pinned <= 4
+    assert lates[0].buffers <= 4
 
 
 AWAY = [("max-diff", rig) for rig in ("q", "image", "recurrent", "dict", "gaussian")]

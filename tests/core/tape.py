@@ -48,14 +48,14 @@ class Late(transfer.Transfer):
     """A transfer whose results arrive at the fence and no earlier, to a device that is the processor itself."""
 
     def __init__(self, device) -> None:
-        self.pinned, self.fences, self.coming = 0, 0, []
-        super().__init__(device, self._allocate, lambda device: self._arrive)
+        self.buffers, self.fences, self.coming = 0, 0, []
+        super().__init__(device)
 
-    def _allocate(self, size):
-        self.pinned += 1
+    def pinned(self, size):
+        self.buffers += 1
         return torch.full((size,), 205, dtype=torch.uint8)
 
-    def _arrive(self) -> None:
+    def fence(self) -> None:
         self.fences += 1
         for buffer, value in self.coming:
             buffer.copy_(value)
