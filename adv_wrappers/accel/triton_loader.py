@@ -50,12 +50,12 @@ def trusted(name: str, device: torch.device) -> ModuleType | None:
     return module
 
 
-def check_equal(what: str, got: Tensor, expected: Tensor, tolerance: float = 0.0) -> None:
-    """Raise :class:`AssertionError` unless two results agree, to the bit by default."""
+def check_equal(what: str, got: Tensor, expected: Tensor) -> None:
+    """Raise :class:`AssertionError` unless two results agree to the bit."""
     if got.dtype != expected.dtype or got.shape != expected.shape:
         raise AssertionError(
             f"{what} gave {got.dtype} {tuple(got.shape)}, not {expected.dtype} {tuple(expected.shape)}"
         )
     far = float((got.double() - expected.double()).abs().max()) if got.numel() else 0.0
-    if not far <= tolerance:
-        raise AssertionError(f"{what} is off by {far:g}, allowed is {tolerance:g}")
+    if not far <= 0:
+        raise AssertionError(f"{what} is off by {far:g}")
