@@ -33,7 +33,7 @@ from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.environments.snapshot import StateFingerprints
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, TreeNode, collection_paused
 from adv_wrappers.evaluation.statistics.return_range import LeastReturn
-from adv_wrappers.utils.deadline import Deadline, TimedBatches
+from adv_wrappers.utils.deadline import NEVER, Deadline, TimedBatches
 
 SearchOrder = Literal["depth-first", "best-first"]
 _NEVER_MET = 2000  # states after which a search looks no more for those that it has met before
@@ -111,7 +111,7 @@ class ActionSearch:
     def run(
         self,
         order: SearchOrder,
-        deadline: Deadline | None = None,
+        deadline: Deadline = NEVER,
         max_nodes: int | None = None,
         max_sequences: int | None = None,
         batch: int = 64,
@@ -122,13 +122,13 @@ class ActionSearch:
 
         Args:
             order: which open states go next.
-            deadline: when to stop; None for no limit.
+            deadline: when to stop.
             max_nodes: how many steps are simulated at most, those of earlier calls included; None for any number.
             max_sequences: after how many sequences to stop, those of earlier calls included; None for no limit.
             batch: from how many states the possible actions are tried at once at most: the more the faster, and
                 depth-first goes down as many ways side by side. Near the end of the time it is fewer.
         """
-        batches = TimedBatches(deadline or Deadline(None), batch)
+        batches = TimedBatches(deadline, batch)
         most = math.inf if max_nodes is None else max_nodes
         ends = math.inf if max_sequences is None else max_sequences
         if order == "best-first":

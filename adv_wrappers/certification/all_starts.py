@@ -44,7 +44,7 @@ from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Node
-from adv_wrappers.utils.deadline import Deadline, OutOfTime, TimedBatches
+from adv_wrappers.utils.deadline import NEVER, Deadline, OutOfTime, TimedBatches
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.utils.validation import NotNegative, Positive, checked
@@ -205,7 +205,7 @@ class StateBoxSearch:
             max_boxes = _BOXES
         deadline = Deadline(budget_s)
         # without a limit: the first step of the first round is always followed
-        methods, self.box_actions.batches = self._methods, TimedBatches(Deadline(None), _ROWS)
+        methods, self.box_actions.batches = self._methods, TimedBatches(NEVER, _ROWS)
         self.box_actions.method = methods[0]
         # a first round with few boxes has an answer soon; a set of states is followed in cells of one size
         first = min(_FIRST, _OF_SECONDS * (budget_s or math.inf), _OF_BOXES * (max_boxes or math.inf), self._most)
@@ -613,7 +613,7 @@ class BoxActions:
         self._boxes = ObservationBoxes(space, budget)
         self._dynamics = dynamics
         self._victim = victim
-        self.batches = TimedBatches(Deadline(None), _ROWS)
+        self.batches = TimedBatches(NEVER, _ROWS)
         self._eps: Floats | None = None
         net = params_network(victim)  # before anything is computed
         # where boxes have other axes than observations, the network takes the point in these and the perturbation

@@ -26,7 +26,7 @@ import numpy as np
 from adv_wrappers.certification.action_search import ActionSearch, SearchOrder
 from adv_wrappers.certification.all_starts import StateBoxSearch
 from adv_wrappers.certification.certificate import Certificate, CertifiedEpisode
-from adv_wrappers.certification.greedy_worst_case import PathDeadlines, own_action, play_choices, worst_possible_action
+from adv_wrappers.certification.greedy_worst_case import own_action, play_choices, worst_possible_action
 from adv_wrappers.certification.interval_dynamics import has_dynamics
 from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.core.arrays import Scale
@@ -163,14 +163,14 @@ def certify(
             played.check_deterministic(seeds[0])
         # the victim's own path and the greedy worst case, whose lowest return each search begins with
         share = _PATHS_SHARE if searched else 0.5
+        bounds_until, until = whole.share(share), whole.share(2 * share)
         with ExitStack() as opened:
             envs = [opened.enter_context(closing(played.environment())) for _ in range(min(rows, episodes))]
-            clean, gwc = (
-                play_choices(envs, possible, seeds, choose, _progress(progress, what, episodes), deadlines)
-                for what, choose, deadlines in (
-                    ("clean", own_action, PathDeadlines(whole.share(share), whole.share(2 * share))),
-                    ("gwc", worst_possible_action, PathDeadlines(Deadline(None), whole.share(2 * share))),
-                )
+            clean = play_choices(
+                envs, possible, seeds, own_action, _progress(progress, "clean", episodes), bounds_until, until
+            )
+            gwc = play_choices(
+                envs, possible, seeds, worst_possible_action, _progress(progress, "gwc", episodes), until=until
             )
         paths = {"clean": clean.returns, "acr": clean.acr, "gwc": gwc.returns}
         cut = [[name for name, values in paths.items() if np.isnan(values[i])] for i in range(episodes)]

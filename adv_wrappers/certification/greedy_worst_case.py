@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from torch import Tensor
 from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.deadline import Deadline
+from adv_wrappers.utils.deadline import NEVER, Deadline
 from adv_wrappers.wrappers.layer import AnyEnv
 
 Choose = Callable[[NDArray[np.bool_], Tensor], Tensor]
@@ -53,25 +52,14 @@ class PlayedEpisodes:
     acr: Floats
 
 
-class PathDeadlines(NamedTuple):
-    """Limits of time of some episodes.
-
-    Attributes:
-        bounds: until when it is looked at what is possible; then everything is taken to be possible.
-        steps: until when episodes are played, all but one step of each.
-    """
-
-    bounds: Deadline
-    steps: Deadline
-
-
 def play_choices(
     envs: Sequence[AnyEnv],
     reachable: PossibleActions,
     seeds: Sequence[int],
     choose: Choose,
     on_episode: Callable[[int], None] | None = None,
-    until: PathDeadlines | None = None,
+    bounds_until: Deadline = NEVER,
+    until: Deadline = NEVER,
 ) -> PlayedEpisodes:
     """Play one episode for each seed, and look at every step at what is possible.
 
@@ -82,12 +70,13 @@ def play_choices(
         choose: which action is played, of the possible ones ``[B, A]`` and the victim's outputs ``[B, A]``: as
             :func:`own_action` or :func:`worst_possible_action`.
         on_episode: called with the number of finished episodes, whenever one finishes.
-        until: limits of time; None for none.
+        bounds_until: until when it is looked at what is possible; then everything is taken to be possible.
+        until: until when episodes are played, all but one step of each.
 
     Raises:
         ValueRangeError: for observations or rewards that are not finite.
     """
-    until, episodes = until or PathDeadlines(Deadline(None), Deadline(None)), len(seeds)
+    episodes = len(seeds)
     returns, certified = np.zeros(episodes), np.zeros(episodes)
     lengths = np.zeros(episodes, np.int64)
     finished = np.zeros(episodes, bool)
@@ -97,11 +86,11 @@ def play_choices(
         # as many episodes side by side as there are environments; what each that goes on shows
         playing = dict(zip(range(first, episodes), envs, strict=False))
         shown = {i: np.array(env.reset(seed=seeds[i])[0]) for i, env in playing.items()}
-        while shown and not until.steps.passed:
+        while shown and not until.passed:
             now = list(shown)
             seen = np.stack([*shown.values()]).astype(space.dtype, copy=False)
             # where there is no time for bounds the path goes on without a certification rate
-            if until.bounds.passed:
+            if bounds_until.passed:
                 outputs = reachable.outputs(seen)
                 possible, certified[now] = np.ones(tuple(outputs.shape), bool), np.nan
             else:
