@@ -96,7 +96,6 @@ from adv_wrappers.training.sb3.conversion import (
     networks_of_agent,
     policy_kwargs_of,
 )
-from adv_wrappers.training.sb3.hyperparameters import agent_settings
 from adv_wrappers.training.sb3.image_policy import ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.sb3.one_environment import OneEnvironment, only_one_runs
 from adv_wrappers.training.sb3.prioritized_dqn import LayerNormQPolicy
@@ -394,7 +393,7 @@ def algorithm_settings(
         kwargs["optimizer_kwargs"] = {"fused": True, **({} if algorithm.off_policy else {"eps": 1e-5})}
     # what the method needs comes before defaults, and what was given before all
     own = {**kwargs, **({} if method is None else method.policy_kwargs), **given.get("policy_kwargs", {})}
-    return {**agent_settings(algorithm.name, rows, images, given), "policy_kwargs": own}
+    return {**defaults.agent_settings(algorithm.name, rows, images, given), "policy_kwargs": own}
 
 
 def make_agent(
@@ -604,7 +603,8 @@ def train_agent(
     """
     check_env_workers(env_workers, 2)
     initial, kind = victim_and_algorithm(victim, algorithm)
-    given = {} if settings is None else settings
+    own = {} if settings is None else settings
+    opposed = {} if adversary_settings is None else adversary_settings
     training = Training(
         steps=steps,
         algorithm=kind.name,
@@ -612,21 +612,19 @@ def train_agent(
         checks=checks,
         episodes=episodes,
         seed=seed,
-        settings=given,
+        settings=own,
         device="cpu",
         tensorboard=tensorboard,
         workers=workers,
         env_workers=env_workers,
     )
+    # the adversary learns by PPO, from draws of its own
+    opposing = replace(training, algorithm="ppo", seed=later_seed(seed, ADVERSARY_SEED), settings=opposed)
     # what several arguments say has to be the same
     if gamma is not None:
-        if given.get("gamma", gamma) != gamma:
-            raise ThreatError(f"gamma={gamma!r} and settings['gamma']={given['gamma']!r} differ: give one of them")
-        training = replace(training, settings={**given, "gamma": gamma})
-    # the adversary learns by PPO, from draws of its own
-    own_seed = later_seed(training.seed, ADVERSARY_SEED)
-    own_settings = {} if adversary_settings is None else adversary_settings
-    opposing = replace(training, algorithm="ppo", seed=own_seed, settings=own_settings)
+        if own.get("gamma", gamma) != gamma:
+            raise ThreatError(f"gamma={gamma!r} and settings['gamma']={own['gamma']!r} differ: give one of them")
+        own = {**own, "gamma": gamma}
     if observations is not None and initial is not None:
         raise ValueRangeError("observations= is of a new agent: that of victim= keeps its own")
     observations = "normalized" if observations is None else observations
@@ -645,8 +643,8 @@ def train_agent(
     functions = () if spec.threat is None else functions_of(spec.threat)
     warn_of_unknown(out, None, environment, *functions)
     images = check_spaces(environment, initial, kind, method)
-    training = replace(training, settings=algorithm_settings(kind, num_envs, training.settings, parts, images, method))
-    opposing = replace(opposing, settings=defaults.adversary_settings("ppo", num_envs, True, own_settings))
+    training = replace(training, settings=algorithm_settings(kind, num_envs, own, parts, images, method))
+    opposing = replace(opposing, settings=defaults.adversary_settings("ppo", num_envs, True, opposed))
     # What identifies the training: an option that is not here is ignored where a folder is resumed, and a new one whose
     # default is not None refuses the folders that earlier releases wrote.
     about = {
