@@ -354,19 +354,17 @@ class Bare(BaseFeaturesExtractor):
         return x.tanh()
 
 
-def test_whatever_tells_a_training_apart_is_kept(tmp_path):
-    few = {**QUICK, "checks": 1, "episodes": 1}
-    given = {**dict(zip(("env", "victim", "eps", "steps"), GIVEN, strict=True)), "out": tmp_path, **few}
-    train_adversary("pa-ad", **given)
+def test_whatever_tells_a_training_apart_is_kept(finished):
+    given = {**dict(zip(("env", "victim", "eps", "steps"), GIVEN, strict=True)), "out": finished, **QUICK}
     for more, match in (
-        ({"kind": "sa-rl", "eps": 0.1}, r"actor.type 'pa-ad' and not 'sa-rl', within.eps 0.05 and not 0.1"),
+        ({"kind": "pa-ad", "eps": 0.1}, r"actor.type 'sa-rl' and not 'pa-ad', within.eps 0.05 and not 0.1"),
         ({"victim": adv.load_victim("zoo:cartpole-a2c", select="sample")}, "victim.select 'mode' and not 'sample'"),
         ({"policy_kwargs": {"net_arch": [16]}}, r"settings.policy_kwargs.net_arch \[64, 64\] and not \[16\]"),
         ({"learning_rate": lambda left: left * 1e-3}, "settings.learning_rate 0.0003 and not 'tests.training"),
         ({"kind": adv.PAAD(adv.load_victim("zoo:cartpole-ppo"))}, "actor_victim"),
     ):
         with pytest.raises(ValueRangeError, match=match):
-            train_adversary(**{"kind": "pa-ad", **given, **more})
+            train_adversary(**{"kind": "sa-rl", **given, **more})
 
 
 def test_the_actor_keeps_a_victim_of_its_own_after_a_break(tmp_path):

@@ -436,6 +436,11 @@ def check_imitable(observed: Space, acted: Space, out: object = None) -> None:
         raise VictimError(f"a card holds actions of a Discrete that starts at 0, got {acted}: imitate without out=")
 
 
+def _part(count: int, number: int, parts: int) -> int:
+    """How many of a count are in one of parts that differ by one at most."""
+    return count * (number + 1) // parts - count * number // parts
+
+
 class _Imitating:
     """One imitation with checked numbers: what was asked so far, and what is left to ask.
 
@@ -499,8 +504,7 @@ class _Imitating:
         surrogate = None if self.labels is None else self._fit(self.labels)
         # each round asks its share of the queries, and trains anew on all labels
         for done in range(len(folder.record), rounds + 1):
-            count = queries * (done + 1) // (rounds + 1) - queries * done // (rounds + 1)
-            self.labels = self._round(done, count, surrogate)
+            self.labels = self._round(done, _part(queries, done, rounds + 1), surrogate)
             surrogate = self._fit(self.labels)
             row = self._row(done, self._agreement(surrogate, test))
             self._write(surrogate, [*folder.record, row], None)
@@ -544,7 +548,7 @@ class _Imitating:
         sources = ((ATTACKED, bool(self.threats)), (SURROGATE, True), (NEARBY, near))
         parts = [source for source, there in sources if there]
         for i, source in enumerate(parts):
-            more = count * (i + 1) // len(parts) - count * i // len(parts)
+            more = _part(count, i, len(parts))
             seeds = episode_seeds((seed, 3 + source, number), False)
             if source == NEARBY:
                 unit = noise * np.asarray(surrogate.scale)

@@ -7,7 +7,6 @@ victim's plays with noise on its actions here.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -149,17 +148,13 @@ def kept_or_played(
             progress(source, done, steps * rows)
 
     # played now, and kept for the next call
-    make_envs = functools.partial(side_by_side, environment)
-    found = collect(make_envs, victim, steps, rows, (how["seed"], stream), how["noise"], tell)
+    found = collect(environment, victim, steps, rows, (how["seed"], stream), how["noise"], tell)
     folder.keep(name, found.to_bytes())
     return found
 
 
-MakeEnvs = Callable[[int], AnyVectorEnv]
-
-
 def collect(
-    make_envs: MakeEnvs,
+    environment: Environment,
     victim: Victim | None,
     steps: int,
     rows: int,
@@ -170,7 +165,7 @@ def collect(
     """Play ``steps`` steps in each of ``rows`` environments, in float32. Actions are a Box ``[k]``.
 
     Args:
-        make_envs: makes as many environments side by side, in DISABLED autoreset mode.
+        environment: how one is made.
         victim: who acts, as it plays in an evaluation; None for actions drawn evenly from the action space.
         steps, rows: how many of either.
         entropy: integers that all seeds and draws are derived from.
@@ -182,7 +177,7 @@ def collect(
         ValueRangeError: for observations or rewards that are not finite.
     """
     draw = np.random.default_rng(entropy)
-    with closing(make_envs(rows)) as envs:
+    with closing(side_by_side(environment, rows)) as envs:
         space = envs.single_action_space
         assert isinstance(space, spaces.Box)
         # who acts: the victim, disturbed in every second row, or draws from the action space

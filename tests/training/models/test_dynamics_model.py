@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.training.models.dynamics_model import _errors, train_dynamics
 from adv_wrappers.training.models.trajectories import Trajectories, collect, recorded_trajectories
 from tests.every_case import every_case
@@ -79,20 +76,20 @@ def test_the_error_is_a_share_of_the_variance_of_changes():
     with torch.no_grad():
         for parameter in found.net.nets.parameters():
             parameter.zero_()
-    played = collect(functools.partial(side_by_side, Environment(Linear)), None, 500, 8, (0, 1))
+    played = collect(Environment(Linear), None, 500, 8, (0, 1))
     share = _errors(found.net, played)["one_step"]
     np.testing.assert_allclose(share, [1.0, 1.0], atol=0.1)
 
 
 def test_an_open_loop_ends_with_the_episode():
-    played = collect(functools.partial(side_by_side, Environment(Linear)), None, 100, 3, (5,))
+    played = collect(Environment(Linear), None, 100, 3, (5,))
     assert played.over.sum() == 6 and len(played) == 300
     again = train_dynamics(actor(), Linear, 800, hidden=())
     assert "50" not in again.card["errors"]["random"]["open_loop"]  # episodes have 40 steps
 
 
 def test_transitions_are_those_of_the_environment():
-    played = collect(functools.partial(side_by_side, Environment(Linear)), actor(), 90, 4, (3,), noise=0.5)
+    played = collect(Environment(Linear), actor(), 90, 4, (3,), noise=0.5)
     exact = played.obs @ A.T + played.act @ B.T
     np.testing.assert_allclose(played.next_obs, exact, atol=1e-5)
     np.testing.assert_allclose(played.obs[1:][~played.over[:-1]], played.next_obs[:-1][~played.over[:-1]])
@@ -103,7 +100,7 @@ def test_transitions_are_those_of_the_environment():
 
 
 def test_random_actions_fill_the_space():
-    played = collect(functools.partial(side_by_side, Environment(Linear)), None, 400, 2, (1,))
+    played = collect(Environment(Linear), None, 400, 2, (1,))
     assert played.act.min() < -1.95 and played.act.max() > 0.95 and abs(played.act.mean() + 0.5) < 0.1
 
 
@@ -231,7 +228,7 @@ def test_recorded_episodes_of_another_form_are_refused():
 
 
 def test_files_of_trajectories_come_back(tmp_path):
-    played = collect(functools.partial(side_by_side, Environment(Linear)), None, 10, 2, (0,))
+    played = collect(Environment(Linear), None, 10, 2, (0,))
     path = tmp_path / "played.safetensors"
     path.write_bytes(played.to_bytes())
     read = Trajectories.read(path)
