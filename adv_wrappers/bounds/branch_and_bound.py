@@ -10,7 +10,6 @@ decided but outputs that tie with the largest and never exceed it. (Branch and b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -123,45 +122,27 @@ def _decide(module: nn.Module, low: Tensor, high: Tensor, most_boxes: int, margi
     return Decision(found, undecided & ~found, boxes)
 
 
-class Largest(NamedTuple):
-    """Which outputs are the largest at points of boxes.
+def _open_in(module: nn.Module, low: Tensor, high: Tensor, margins: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of parts: outputs that no bound excludes, how much every input matters, and outputs that are the largest.
 
-    Attributes:
-        middle: the largest one in the middle of each, int64 ``[B]``.
-        apart: how fast every output gains on that, gradients in the middle, ``[B, A, N]``.
-        seen: those that are the largest in the middle or at one of the corners to which these point, bool ``[B, A]``.
+    The last are those of the middle of a part, and of the corners to which gradients there point.
     """
-
-    middle: Tensor
-    apart: Tensor
-    seen: Tensor
-
-
-@torch.no_grad()
-def largest_at_corners(module: nn.Module, low: Tensor, high: Tensor) -> Largest:
-    """Outputs that are the largest in the middle of boxes ``[B, *S]``, or at the corner to which gradients point."""
     middle, radius = (low + high) / 2, (high - low) / 2
     outputs, slopes = _slopes(module, middle)
     best = outputs.argmax(1)
     count = outputs.shape[1]
+    # how fast every output gains on the largest one, and the corner to which that points
     apart = slopes - slopes[torch.arange(len(low), device=low.device), best][:, None]
-    # the corner to which the gradient of every output's difference points
     corners = middle[:, None] + radius[:, None] * apart.sign().view(len(low), count, *low.shape[1:])
     corners = torch.minimum(torch.maximum(corners, low[:, None]), high[:, None])
     ahead = module(corners.flatten(0, 1)).argmax(-1).view(len(low), count)
     seen = one_hot(ahead, count).bool().any(1).scatter(1, best[:, None], True)
-    return Largest(best, apart, seen)
-
-
-def _open_in(module: nn.Module, low: Tensor, high: Tensor, margins: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of parts: outputs that no bound excludes, how much every input matters, and outputs that are the largest."""
-    best, apart, seen = largest_at_corners(module, low, high)
-    most = crown(module, low, high, difference_spec(best, apart.shape[1], low.dtype))[1]
     # an output is excluded where its lead over that of the middle is below zero all over the part, by more than
     # rounding
+    most = crown(module, low, high, difference_spec(best, count, low.dtype))[1]
     left = most >= -(margins + margins.gather(1, best[:, None]))
     left.scatter_(1, best[:, None], True)
-    steep = (apart.abs() * left[..., None]).sum(1) * ((high - low) / 2).flatten(1)
+    steep = (apart.abs() * left[..., None]).sum(1) * radius.flatten(1)
     return left, steep, seen
 
 

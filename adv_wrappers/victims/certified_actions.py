@@ -19,7 +19,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.bounds.branch_and_bound import decide, largest_at_corners
+from adv_wrappers.bounds.branch_and_bound import decide
 from adv_wrappers.bounds.crown_bounds import Intermediate, crown
 from adv_wrappers.bounds.interval_bounds import graph_network, interval
 from adv_wrappers.bounds.rounding_error import rounding
@@ -31,8 +31,6 @@ from adv_wrappers.victims.modules.module import ModuleVictim
 from adv_wrappers.victims.victim import Victim
 
 ROUNDING_FACTOR = 8  # times the estimate
-_FEW_ACTIONS = 3  # of which all are often played in a box; to look for those of many takes as long as CROWN
-_CHEAPER_FIRST: dict[Method, tuple[Method, ...]] = {"full-crown": ("crown", "full-crown")}
 _FROZEN: WeakKeyDictionary[Victim, nn.Module] = WeakKeyDictionary()
 
 
@@ -47,8 +45,7 @@ def possible_actions(
         method: how outputs are bounded. ``interval``: as fast as three evaluations. ``crown``: linear bounds, whose
             relaxations lie in interval bounds of hidden layers. ``full-crown``: those of hidden layers are linear
             bounds too, in boxes that ``crown`` leaves open. ``bisect``: boxes are split until every action is found or
-            excluded. No bounds but those of ``interval`` are computed where all of two or three actions are played at
-            some corners.
+            excluded.
         hull: a box ``[1, *S]`` twice that holds all of these. The victim's rounding errors are then estimated once,
             for this box, which saves a fifth of the time where boxes are many and small.
 
@@ -88,10 +85,8 @@ def possible_actions(
     margin = _margin(victim, net, *widest, spec).expand(len(low), -1)
     possible = torch.ones(len(low), count, dtype=torch.bool, device=low.device)
     left = torch.arange(len(low), device=low.device)  # boxes that go on to tighter bounds
-    # bounds of "interval" take no longer than to see which actions are played
-    if method != "interval" and count <= _FEW_ACTIONS:
-        left = left[~largest_at_corners(net, low, high).seen.all(1)]
-    for cheaper in _CHEAPER_FIRST.get(method, (method,)):
+    ways: tuple[Method, ...] = ("crown", "full-crown") if method == "full-crown" else (method,)
+    for cheaper in ways:
         if not len(left):
             break
         # an action is excluded by any difference that says so; boxes with one action left are done
