@@ -13,7 +13,13 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from adv_wrappers.atari.ale import AtariGame, AtariWrapper
-from adv_wrappers.atari.env import atari, atari_vec, unknown_arguments
+from adv_wrappers.atari.env import (
+    atari,
+    atari_vec,
+    single_game_arguments,
+    unknown_arguments,
+    vector_game_arguments,
+)
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.daylight.daylight import PROBABILITIES, SETTINGS, Daylight
 from adv_wrappers.errors import ThreatError
@@ -24,10 +30,7 @@ from adv_wrappers.wrappers.layer import AnyVectorEnv, Layer
 ROMS = {"JamesBond": "Jamesbond", "RiverRaid": "Riverraid"}  # where ALE spells a game otherwise
 PLACES = ("raw", "frame", "stack")
 _OWN = ("place", "p", "newest")
-_ENV = ("full_action_space", "max_num_frames_per_episode", "repeat_action_probability")
-_SINGLE = ("difficulty", "mode", "render_mode")
 _RENDER = (None, "human", "rgb_array")
-_VECTOR = ("autoreset_mode", "episodic_life", "noop_max", "num_threads", "reward_clipping", "use_fire_reset")
 
 
 class KeepSpec(AtariWrapper):
@@ -56,13 +59,12 @@ def make_daylight(
         p: the probability of an attack at a step; ``"paper"`` for that of the paper's table 7; None for every step.
         newest: whether, at ``stack``, the newest frame alone is changed.
         render_mode: the render mode of the game.
-        **env_kwargs: arguments of the game: ``repeat_action_probability``, ``mode``, ``difficulty``,
-            ``full_action_space``, ``max_num_frames_per_episode``.
+        **env_kwargs: as for :func:`adv_wrappers.atari.atari`.
 
     Raises:
         ThreatError: for an unknown argument or a value out of range, before the emulator starts.
     """
-    given: dict[str, Any] = {place: _threat(game, transform, place, p, newest, env_kwargs, (*_ENV, *_SINGLE))}
+    given: dict[str, Any] = {place: _threat(game, transform, place, p, newest, env_kwargs, single_game_arguments())}
     check_choice("render_mode", render_mode, _RENDER, error=ThreatError)
     extra: dict[str, str] = {} if render_mode is None else {"render_mode": render_mode}
     env = atari(f"{ROMS.get(game, game)}NoFrameskip-v4", **given, **extra, **env_kwargs)
@@ -88,16 +90,14 @@ def make_daylight_vec(
         num_envs: the number of rows.
         game, transform, place, p, newest: as for :func:`make_daylight`.
         render_mode: None.
-        **env_kwargs: arguments of the environment: ``autoreset_mode``, ``repeat_action_probability``,
-            ``full_action_space``, ``max_num_frames_per_episode``; and, unless the place is ``raw``, ``num_threads``,
-            ``noop_max``, ``episodic_life``, ``reward_clipping``, ``use_fire_reset``.
+        **env_kwargs: as for :func:`adv_wrappers.atari.atari_vec`.
 
     Raises:
         ThreatError: for an unknown argument or a value out of range, before the emulator starts.
     """
     if render_mode is not None:
         raise ThreatError(f"ALE's vector environment draws no pictures: render_mode is None, got {render_mode!r}")
-    accepted = (*_ENV, "autoreset_mode") if place == "raw" else (*_ENV, *_VECTOR)
+    accepted = {*single_game_arguments(), "autoreset_mode"} if place == "raw" else vector_game_arguments()
     given: dict[str, Any] = {place: _threat(game, transform, place, p, newest, env_kwargs, accepted)}
     name = ROMS.get(game, game)
     return atari_vec(f"{name}NoFrameskip-v4", num_envs, **given, **env_kwargs)
@@ -110,10 +110,10 @@ def _threat(
     p: float | str | None,
     newest: bool,
     env_kwargs: Mapping[str, object],
-    accepted: tuple[str, ...],
+    accepted: set[str],
 ) -> ThreatModel:
     game = Daylight(game, transform).game
-    if others := set(env_kwargs) - set(accepted):
+    if others := set(env_kwargs) - accepted:
         raise unknown_arguments(f"this id takes {', '.join((*_OWN, *sorted(accepted)))}", others)
     check_choice("place", place, PLACES, error=ThreatError)
     check_choice("newest", newest, (True, False), error=ThreatError)

@@ -52,13 +52,13 @@ _FRAMESKIP = "frameskip"
 
 
 def single_game_arguments() -> set[str]:
-    """Names of the arguments that a single game takes."""
-    return {*inspect.signature(AtariEnv).parameters, *_GYMNASIUM} - _NEVER
+    """Names of the arguments that a single game takes, but for what the preprocessing fixes."""
+    return {*inspect.signature(AtariEnv).parameters, *_GYMNASIUM} - _NEVER - {*_FIXED}
 
 
 def vector_game_arguments() -> set[str]:
-    """Names of the arguments that ALE's vector environment takes."""
-    return set(inspect.signature(AtariVectorEnv).parameters) - _NEVER
+    """Names of the arguments that ALE's vector environment takes, but for the same."""
+    return set(inspect.signature(AtariVectorEnv).parameters) - _NEVER - {*_FIXED}
 
 
 def without_fixed(function: str, id: str, kwargs: Mapping[str, Any], accepted: set[str]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from adv_wrappers.core.budgets.budget import Linf
 from adv_wrappers.errors import VictimError
 from adv_wrappers.registry import VICTIM_FILES, WITH_SPACES, written_references
 from adv_wrappers.utils.checks import check_choice
+from adv_wrappers.utils.parsing import parse_value
 from adv_wrappers.utils.reading import check_max_bytes
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.utils.validation import either
@@ -62,20 +63,11 @@ def _around(rest: str, how: _How, *known: str) -> tuple[Victim, dict[str, Any]]:
     """The victim and the options of ``REFERENCE?name=value&name=value``; the first option is needed."""
     inner, _, told = rest.rpartition("?")
     pairs = [pair.partition("=") for pair in told.split("&")]
-    found = {name: _number(value) for name, _, value in pairs}
+    found = {name: parse_value(value) for name, _, value in pairs}
     if not set(found) <= set(known) or known[0] not in found:
         more = ", ".join(known[1:])
         raise VictimError(f"expected REFERENCE?{known[0]}=VALUE, and {more} likewise, joined by &, got {rest!r:.80}")
     return load_victim(inner, **vars(how)), found
-
-
-def _number(text: str) -> float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _smoothed(ref: str, rest: str, how: _How) -> Victim:
