@@ -127,16 +127,8 @@ def gate(env: Any, p: float) -> dict[str, int]:
         ValueRangeError: unless p is a probability.
         OrderError: where there is nothing to gate, or layers hide inside the workers of a vector environment.
     """
-    found, below = layers(env), counts(env)
-    rows = inner_layers(env)
-    inside = [layer for row in rows for layer in row]
-    if below[LAYERS] > len(found) + len(inside):
-        raise OrderError(
-            "ProbabilisticTiming cannot reach the layers inside the workers of this vector environment: wrap the "
-            "vector environment itself, or put the timing inside the workers"
-        )
-    if not found and not inside:
-        raise OrderError("ProbabilisticTiming gates the layers beneath it, and there are none: wrap them first")
+    found, rows = layers_within_reach(env, "ProbabilisticTiming", "gates")
+    below = counts(env)
     # the same coin for every layer, and for those inside the rows with the row's own key
     coin = Bernoulli(p, stream=below[GATES])
     for layer in found:
@@ -146,6 +138,29 @@ def gate(env: Any, p: float) -> dict[str, int]:
         for layer in row:
             layer.engine.add_gate(coin, root)
     return {**below, GATES: below[GATES] + 1}
+
+
+def layers_within_reach(env: Any, who: str, does: str) -> tuple[list[Layer], list[list[Layer]]]:
+    """The layers of a stack, innermost first, and row by row those inside the environments of a vector.
+
+    Args:
+        env: the stack.
+        who: needs them, and what it does to them, for messages.
+        does: see ``who``.
+
+    Raises:
+        OrderError: where there are none, or where some are inside the workers of a vector environment.
+    """
+    found, rows = layers(env), inner_layers(env)
+    inside = sum(map(len, rows))
+    if counts(env)[LAYERS] > len(found) + inside:
+        raise OrderError(
+            f"{who} cannot reach the layers inside the workers of this vector environment: wrap the vector environment "
+            f"itself, or the environments inside the workers in {who.removesuffix('Callback')}"
+        )
+    if not found and not inside:
+        raise OrderError(f"{who} {does} the layers beneath it, and there are none: wrap them first")
+    return found, rows
 
 
 def inner_layers(env: Any) -> list[list[Layer]]:

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 from adv_wrappers.core.serialization import decode
 from adv_wrappers.core.training_schedules import LinearSchedule, Number, ScheduledShare, at
 from adv_wrappers.core.types import Info
-from adv_wrappers.errors import OrderError
 from adv_wrappers.utils.validation import Expected, Positive, checked
-from adv_wrappers.wrappers.layer import LAYERS, EnvWrapper, ForAnyEnv, Layer, counts, inner_layers, layers
+from adv_wrappers.wrappers.layer import EnvWrapper, ForAnyEnv, Layer, layers_within_reach
 
 LEVELS = 100  # a budget changes in hundredths of the training: a change takes as long as a few attacks
 
@@ -67,16 +66,8 @@ def scheduled_layers(env: Any, who: str) -> list[Layer]:
     Raises:
         OrderError: where there are none, or where some are inside the workers of a vector environment.
     """
-    found, inside = layers(env), [layer for row in inner_layers(env) for layer in row]
-    hidden = counts(env)[LAYERS] - len(found)
-    if hidden > 0 and not inside:
-        raise OrderError(
-            f"{who} cannot reach the layers inside the workers of this vector environment: wrap the vector environment "
-            "itself, or put ScheduleBudget inside the workers"
-        )
-    if not found and not inside:
-        raise OrderError(f"{who} changes the budgets of the layers beneath it, and there are none: wrap them first")
-    return [*found, *inside]
+    found, rows = layers_within_reach(env, who, "changes the budgets of")
+    return [*found, *(layer for row in rows for layer in row)]
 
 
 class BudgetScheduler:
