@@ -60,7 +60,7 @@ class Comparison:
     Attributes:
         page: its file.
         sentence: what it says first.
-        notes: what was played for it, what could not be and why, and how the units differ.
+        notes: what was played for it, and what could not be and why.
     """
 
     page: Path
@@ -178,8 +178,8 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
     """What the page shows."""
     first, second = agents
     # rows of the same attack, within the same budget
-    by_name = {row.name: row for row in second.rows}
-    pairs = [(row, by_name[row.name]) for row in first.rows if row.name in by_name]
+    known = {row.identity: row for row in second.rows}
+    pairs = [(row, known[row.identity]) for row in first.rows if row.identity in known]
     if len(pairs) < 2:
         raise ValueRangeError(
             f"{first.victim} and {second.victim} have no attack in common, so that nothing but their returns without "

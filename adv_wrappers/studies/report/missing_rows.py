@@ -65,9 +65,9 @@ def play_missing_rows(
     folder.mkdir(parents=True, exist_ok=True)
 
     # what the second lacks, as far as there is time
-    known, strongest = {row.name for row in second.rows}, {row.name for row in first.strongest.values()}
-    missing = [row for row in first.attacked if row.name not in known]
-    missing.sort(key=lambda row: row.name not in strongest)
+    known, strongest = ({row.identity for row in rows} for rows in (second.rows, first.strongest.values()))
+    missing = [row for row in first.attacked if row.identity not in known]
+    missing.sort(key=lambda row: row.identity not in strongest)
     rows, late, reasons = list[Row](), list[float](), dict[str, str]()
     with closing(player):
         for done, row in enumerate(missing, 1):

@@ -79,6 +79,11 @@ class AttackRow(Trial):
         return self.row.label.replace("<recorded>", "episode search")
 
     @property
+    def identity(self) -> tuple[str, str]:
+        """Its text, and its budgets in numbers: a text may count them in the unit of its own agent."""
+        return self.name, json.dumps([layer and layer.get("within") for layer in self.row.layers], sort_keys=True)
+
+    @property
     def returned(self) -> MeanWithInterval:
         """Its mean return; of a row of fewer episodes than the clean one :attr:`mean`, with what the change may be."""
         row, change = self.row, self.change

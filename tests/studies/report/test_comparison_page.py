@@ -12,11 +12,12 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.studies.report.charts import eps_text
-from adv_wrappers.studies.report.comparison_page import _pair, compare_pages
-from adv_wrappers.studies.report.sections import read_reports
+from adv_wrappers.studies.report.comparison_page import _article, _pair, compare_pages
+from adv_wrappers.studies.report.sections import read_reports, sorted_report
 from adv_wrappers.studies.report.verdict import headline
 from adv_wrappers.utils.number_text import number_text
 from tests.episodes import short_episodes_of
+from tests.studies.report.test_sections import layer, linf, made, row
 
 SOME = ["noise:eps=0.2", "noise:eps=0.4", "pgd:eps=0.2"]
 
@@ -129,6 +130,16 @@ def test_reports_without_a_common_attack_are_an_error(played, tmp_path):
     ]
     with pytest.raises(ValueRangeError, match=r"no attack in common.* cannot be played on the second: .*trust=True$"):
         compare_pages(*pages, tmp_path / "both.html", 1.0)
+
+
+def test_one_text_in_the_units_of_two_agents_is_not_one_attack():
+    report, other = (
+        sorted_report(made(row("flip + noise:eps=0.1,scale=victim", -6.0, [layer(), layer(within=linf(0.1, scale=s))])))
+        for s in ([1, 2], [1, 3])
+    )
+    with pytest.raises(ValueRangeError, match="no attack in common"):
+        _article((report, other), ("a", "b"), [])
+    assert _article((report, report), ("a", "b"), []).facts["Attacks of both"] == "1, of 1 and 1"
 
 
 def test_several_reports_that_could_be_compared_are_an_error(played, tmp_path):
