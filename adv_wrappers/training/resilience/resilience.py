@@ -4,7 +4,7 @@ After Behzadan and Hsu 2019. An adversary plays the victim's game and decides at
 reward is Algorithm 1 (resilience) or 2 (robustness), its action set equation 2 (nothing, or the action that the victim
 values least) or, with ``induce="any"``, equation 1. Then the deterministic adversary is tested on episodes of its own.
 
-Equations 1 and 2 are :func:`actors_of`, equation 3 :func:`worst_action_of`, the two algorithms ``Measurement._reward``;
+Equations 1 and 2 are ``actors_of``, equation 3 ``worst_action_of``, the two algorithms ``Measurement._reward``;
 the steps of section 3 follow one another in ``Measurement.run``. What they find, and Table 6, is ``result.py``; the DQN
 of Tables 2 and 5 is ``training/sb3/prioritized_dqn.py``.
 
