@@ -636,7 +636,8 @@ class FewFeatures(Nested):
         takes the place of another begins at the share of its range that the row has reached: from the true value it
         would lose its place again before it gets anywhere.
         """
-        x, low, high, _ = inside
+        x = inside.x
+        low, high = inside.low, inside.high
         sign, room = gradient.sign(), torch.where(gradient > 0, high - x, x - low)
         room = room.clamp(max=torch.finfo(room.dtype).max)  # 0 times infinity would be NaN
         # how much every feature gains on the way to the end of its range; scaled, so that tiny gradients do not vanish

@@ -405,10 +405,8 @@ class Context(rng.Draws):
     def inputs(self) -> dict[str, Any]:
         """Everything that an attack depends on and that differs from step to step: the inputs of a graph."""
         applied = self._applied
-        clock, beside = (
-            self._state.clock,
-            applied.field.keys is not None or (applied.before_step and bool(applied.victims)),
-        )
+        clock = self._state.clock
+        beside = applied.field.keys is not None or (applied.before_step and bool(applied.victims))
         inputs = {
             "part": self.part,
             "observation": self.observation if beside else None,
