@@ -71,8 +71,8 @@ from adv_wrappers.training.agent_fit import (
 )
 from adv_wrappers.training.defences.atla import LearningAdversary
 from adv_wrappers.training.defences.base import RobustPolicyMethod, RobustQMethod
-from adv_wrappers.training.defences.method import RobustTraining, TrainingMethod, has_given_up
-from adv_wrappers.training.defences.methods import POLICY_METHODS, Q_METHODS
+from adv_wrappers.training.defences.lookup import POLICY_METHODS, Q_METHODS
+from adv_wrappers.training.defences.method import RobustTraining, TrainingMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.robust_dqn import RobustDQN
 from adv_wrappers.training.defences.robust_ppo import RobustA2C, RobustPPO, RobustUpdates, make_robust
@@ -85,6 +85,7 @@ from adv_wrappers.training.folder import (
     later_seed,
     warn_of_unknown,
 )
+from adv_wrappers.training.history import has_given_up
 from adv_wrappers.training.sb3 import hyperparameters as defaults
 from adv_wrappers.training.sb3.algorithms import Training, algorithm_class, made_model
 from adv_wrappers.training.sb3.conversion import (

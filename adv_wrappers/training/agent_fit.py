@@ -37,10 +37,11 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.training.defences.atla import ADVERSARY_FILES, LearningAdversary
-from adv_wrappers.training.defences.method import RobustTraining, hardened_before
+from adv_wrappers.training.defences.method import RobustTraining
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.fit import Fit, next_multiple
 from adv_wrappers.training.folder import TrainingFolder
+from adv_wrappers.training.history import hardened_before
 from adv_wrappers.training.sb3.algorithms import Training
 from adv_wrappers.training.sb3.conversion import update_normaliser
 from adv_wrappers.training.sb3.vec_env import AgentVecEnv

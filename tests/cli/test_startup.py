@@ -73,6 +73,6 @@ def test_names_that_are_known_without_importing_are_those_of_the_modules() -> No
 
 def test_robust_losses_that_are_known_without_importing_are_those_of_the_modules() -> None:
     pytest.importorskip("stable_baselines3")
-    from adv_wrappers.training.defences.methods import POLICY_METHODS, Q_METHODS
+    from adv_wrappers.training.defences.lookup import POLICY_METHODS, Q_METHODS
 
     assert {*get_args(Robust)} == {*POLICY_METHODS} | {*Q_METHODS}

@@ -12,7 +12,7 @@ from adv_wrappers.environments.environment import Environment, json_value
 from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.registry import Rewards
 from adv_wrappers.studies.report.choices import ADVERSARIES, CHOICES_FILE, AdvisedTraining, HardenedBy, read_choices
-from adv_wrappers.training.defences.method import Tried, hardened_before, learned_as, tried_in
+from adv_wrappers.training.history import Tried, hardened_before, learned_as, tried_in
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.reading import read_json
 from adv_wrappers.victims.victim import Victim

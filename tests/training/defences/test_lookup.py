@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.core.serialization import decode
-from adv_wrappers.training.defences.methods import POLICY_METHODS, Q_METHODS
+from adv_wrappers.training.defences.lookup import POLICY_METHODS, Q_METHODS
 from tests.every_case import every_case
 
 

@@ -16,5 +16,3 @@ POLICY_METHODS: dict[str, type[RobustPolicyMethod]] = {
 
 Q_METHODS: dict[str, type[RobustQMethod]] = {method.loss: method for method in (RadialDQN, SADQN, CarDQN, SmoothedDQN)}
 """Those of DQN."""
-
-"""Those of TD3 and DDPG."""
