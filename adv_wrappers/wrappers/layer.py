@@ -336,7 +336,7 @@ class Layer:
                 stream=self.beneath[LAYERS],
             )
             simulators.action_space = self.engine.action_space
-            self._look()
+            self._threat_taken()
             self.key = f"{self.beneath[LAYERS]}:{self.threat.label}"
         # where the environment tells its action masks
         self._choices = mask_choices(wrapped.action_space)
@@ -371,7 +371,7 @@ class Layer:
         """The environment beneath, and its physical parameters for a layer that changes them."""
         return env, None
 
-    def _look(self) -> None:
+    def _threat_taken(self) -> None:
         """Called when a threat was taken."""
 
     # a reset and a step, whatever the kind of environment
@@ -508,7 +508,7 @@ class Layer:
             used = replace(whole, within=whole.budget.scaled(share, field.grid))
         if used != engine.threat:
             engine.set_threat(used)
-            self._look()
+            self._threat_taken()
         self._whole, self.budget_share = None if share == 1 else whole.budget, share
 
 

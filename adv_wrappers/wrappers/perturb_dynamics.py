@@ -78,7 +78,7 @@ class DynamicsLayer(Layer):
         vector.envs[:] = [outer for outer, _ in made]  # in place: others may hold the list
         return env, space
 
-    def _look(self) -> None:
+    def _threat_taken(self) -> None:
         """Note where the parameters of the threat stand."""
         self._places = self.parameterized[0].parameters.space.places(self.engine.threat.at)
 

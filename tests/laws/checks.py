@@ -940,7 +940,7 @@ class OddRows(Timing):
     victim: Any = None
 
     def look(self, x: torch.Tensor, context: Any, step: Any, path: int = 0) -> Any:
-        seen = odd_rows(context.observation if step.applied.before_step else x)
+        seen = odd_rows(x if step.applied.on_observations else context.observation)
         return seen.numpy() if step.on_host else seen
 
 

@@ -45,7 +45,7 @@ class AppliedThreat:
         observation_space: of one row.
         rows: number of rows of a vector environment; None for a single environment.
         stream: number of layers beneath, which tells this layer's draws from theirs.
-        before_step: whether what is perturbed is no observation, but an action, physical parameters or a reward.
+        on_observations: whether observations are perturbed, and not actions, physical parameters or rewards.
         sees_own: whether the perturbation looks at what this layer received, not at what the agent acted on.
         reads: what an action layer without a victim looks at (:attr:`.Perturbation.observes`).
         shares: whether what this layer received is shown to a layer on actions that shares it.
@@ -68,7 +68,7 @@ class AppliedThreat:
     observation_space: Space
     rows: int | None
     stream: int
-    before_step: bool
+    on_observations: bool
     sees_own: bool
     reads: str | None
     shares: bool
@@ -271,10 +271,10 @@ class Context(rng.Draws):
 
         For one on the dynamics or rewards it is the observation as this layer received it.
         """
-        applied, acting = self._applied, self._applied.before_step
-        if not acting and applied.field.keys is None and applied.victims:
+        applied = self._applied
+        if applied.on_observations and applied.field.keys is None and applied.victims:
             return self.x
-        value = select(self._step.acted_on if acting else self._step.value, self._own)
+        value = select(self._step.value if applied.on_observations else self._step.acted_on, self._own)
         if value is None or not (applied.victims or applied.sees_own):
             return value
         # as the victim takes it, where there is one to look at it
@@ -286,7 +286,7 @@ class Context(rng.Draws):
     def fill(self) -> Callable[[Tensor], Any] | None:
         """Completes a perturbed part to a whole observation; None where the part is all of it."""
         field = self._applied.field
-        if self._applied.before_step or field.keys is None:
+        if not self._applied.on_observations or field.keys is None:
             return None
         return self._filled_into(self.observation)
 
@@ -406,7 +406,7 @@ class Context(rng.Draws):
         """Everything that an attack depends on and that differs from step to step: the inputs of a graph."""
         applied = self._applied
         clock = self._state.clock
-        beside = applied.field.keys is not None or (applied.before_step and bool(applied.victims))
+        beside = applied.field.keys is not None or (not applied.on_observations and bool(applied.victims))
         inputs = {
             "part": self.part,
             "observation": self.observation if beside else None,

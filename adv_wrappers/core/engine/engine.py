@@ -111,7 +111,7 @@ class Engine:
         self._history: FrameHistory | None = None
         self.set_threat(threat, victim)
         # a layer that acts before the step has to know what the agent was shown
-        acting = self.applied.before_step and not self.applied.sees_own
+        acting = not self.applied.on_observations and not self.applied.sees_own
         listens = acting and (bool(self.applied.victims) or self.applied.reads is not None)
         session.add(self, self.applied.victims, listens)
 
@@ -171,7 +171,7 @@ class Engine:
         # where the attack computes: on its victim's device, to and from which values on the host are sent
         victim = threat.victims[0] if threat.victims else None
         budget = threat.budget.frame
-        acting = threat.on != "observation"
+        on_observations = threat.on == "observation"
         native = isinstance(how, Perturbation) and how.native
         device = victim.device if victim else clock.device
         moves = transfer.between(device) if clock.device is None and device is not None else None
@@ -187,10 +187,10 @@ class Engine:
             observation_space=self.observation_space,
             rows=clock.rows,
             stream=self.stream,
-            before_step=acting,
+            on_observations=on_observations,
             sees_own=threat.on in ("dynamics", "reward"),
-            reads=getattr(how, "observes", None) if acting else None,
-            shares=getattr(how, "observes", None) == "shared" and threat.on == "observation",
+            reads=None if on_observations else getattr(how, "observes", None),
+            shares=getattr(how, "observes", None) == "shared" and on_observations,
             native=native,
             # a native perturbation of whole uint8 images cannot leave its space: nothing to search, or to project
             unbounded=native and isinstance(budget, Valid) and field.whole and victim is None,
@@ -225,7 +225,8 @@ class Engine:
     def _attacks_at_once(self) -> bool:
         """Whether the clock alone says when: neither the observation, nor a gate, nor the perturbation itself."""
         applied = self.applied
-        looks = applied.before_step or self._history or self.state.last_step or applied.shares or applied.declines
+        remembers = self._history is not None or self.state.last_step is not None
+        looks = not applied.on_observations or remembers or applied.shares or applied.declines
         return not looks and not self.gates and (applied.when is None or applied.blind)
 
     def add_gate(self, gate: When, root: int | None = None) -> None:
@@ -276,7 +277,7 @@ class Engine:
         last = self.state.last_step
         if last is not None:
             last.act(action, self.action_space)
-        return self.perturb(action, mask) if self.applied.before_step else action
+        return action if self.applied.on_observations else self.perturb(action, mask)
 
     def begin_step(self) -> None:
         """A step begins; layers on rewards, which change nothing before it, say so by this alone."""
@@ -326,8 +327,8 @@ class Engine:
         self.state.clock.tick(True if moved is None else moved)
         # in SAME_STEP the last observation is attacked before the row forgets its episode
         if self.autoreset == "same step":
-            if final is not None and not self.applied.before_step:
-                final, _ = self._look_at(final, done, True)
+            if final is not None and self.applied.on_observations:
+                final, _ = self._shown(final, done, True)
             turned = done
         else:
             self._over = done
@@ -359,8 +360,8 @@ class Engine:
                 self.true, self.attacked = observation, False
             else:
                 shown = self.apply(observation, attacked)
-        elif not self.applied.before_step:
-            shown, attacked = self._look_at(observation, fresh, False)
+        elif self.applied.on_observations:
+            shown, attacked = self._shown(observation, fresh, False)
         # an observation on which nobody acts counts against no budget
         if attacked is not False and self._over is not True:
             self.state.clock.count(attacked if self._over is False else attacked & ~self._over)
@@ -450,7 +451,7 @@ class Engine:
 
     # one attack
 
-    def _look_at(self, value: Any, eligible: Flags, final: bool) -> tuple[Any, Flags]:
+    def _shown(self, value: Any, eligible: Flags, final: bool) -> tuple[Any, Flags]:
         """An observation as the agent gets it, and which rows were attacked.
 
         Under Newest the frames of the past come out as they were shown, whether a row is attacked or not.

@@ -56,7 +56,7 @@ class RecordedContext(Context):
     @cached_property
     def observation(self) -> Any:
         seen = self._inputs["observation"]
-        return self.x if seen is None and not self._applied.before_step else seen
+        return self.x if seen is None and self._applied.on_observations else seen
 
     def state(self, victim: VictimLike) -> Any:
         return self._inputs["states"].get(id(victim))
