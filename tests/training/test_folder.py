@@ -237,7 +237,7 @@ def test_what_json_cannot_hold_is_named(tmp_path, value):
     ("files", "word"),
     [
         ({"card.json": {"name": "hopper", "network": {"kind": "gaussian-mlp"}}}, "(the card of a victim) belongs to"),
-        ({"card.json": {"format": 1, "kind": "adversary", "network": []}}, "(the card of a director) belongs to"),
+        ({"card.json": {"format": 3, "role": "director", "network": []}}, "(the card of a director) belongs to"),
         (
             {"state.json": {"kind": "adversary", "about": {}}},
             "holds the training of an adversary, and not the training",
