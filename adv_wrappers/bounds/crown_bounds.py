@@ -62,7 +62,7 @@ def crown(
 ) -> Bounds:
     """Bounds ``(low, high)`` on ``module(x)`` for every ``x`` with ``low <= x <= high``, by linear relaxations.
 
-    Differentiable with respect to weights and box. Layers whose rule is an interval rule alone (softplus, ELU) end the
+    Differentiable with respect to weights and box. Layers whose rule is an interval rule alone (softplus) end the
     way back: bounds are linear in what they answer.
 
     Args:

@@ -194,8 +194,8 @@ class LeakyReLU(Bent):
 
 
 @register
-class ELU(FromOutput, LayerOperation):
-    """The positive part, and ``alpha (exp(x) - 1)`` below 0."""
+class ELU(Relaxed, FromOutput, LayerOperation):
+    """The positive part, and ``alpha (exp(x) - 1)`` below 0: convex up to an alpha of 1."""
 
     monotone = True
     layers = (nn.ELU,)
@@ -216,6 +216,21 @@ class ELU(FromOutput, LayerOperation):
     def interval(self, low: Tensor, high: Tensor) -> Bounds:
         _check_rises(self.layer, self.layer.alpha)
         return super().interval(low, high)
+
+    def has_lines(self) -> bool:
+        return 0 <= self.layer.alpha <= 1
+
+    def loose(self, low: Tensor, high: Tensor) -> Tensor:
+        return (low < 0) & (low < high)
+
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
+        # below lies the tangent in the middle, which encloses the least area; above lies the chord
+        at_low, middle = self.activated(low, False), (low + high) / 2
+        slope = torch.where(middle < 0, self.layer.alpha * middle.clamp(max=0).exp(), 1.0)
+        offset = self.activated(middle, False) - slope * middle
+        rise = (self.activated(high, False) - at_low) / (high - low).clamp(min=torch.finfo(low.dtype).tiny)
+        rise = torch.where(low < 0, rise.clamp(0, 1), 1.0)
+        return Lines(slope, offset, rise, at_low - rise * low)
 
 
 def _check_rises(layer: nn.Module, slope: float) -> None:

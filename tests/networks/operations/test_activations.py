@@ -15,7 +15,7 @@ CURVES = {
     "relu": nn.ReLU(), "leaky": nn.LeakyReLU(0.2), "straight": nn.LeakyReLU(1.0), "tanh": nn.Tanh(),
     "sigmoid": nn.Sigmoid(), "hardtanh": nn.Hardtanh(-0.4, 1.3), "relu6": nn.ReLU6(), "low": Clip(-0.5, None),
     "high": Clip(None, 0.5), "both": Clip(-0.5, 0.5), "point": nn.Hardtanh(0.1, 0.1001), "gelu": nn.GELU(),
-    "gelu, tanh": nn.GELU("tanh"), "silu": nn.SiLU(),
+    "gelu, tanh": nn.GELU("tanh"), "silu": nn.SiLU(), "elu": nn.ELU(), "flat elu": nn.ELU(0.3),
 }  # fmt: skip
 
 
@@ -67,7 +67,9 @@ def test_lines_of_narrow_intervals_are_narrow():
 
 def test_gradients_go_through_intervals():
     low = randn(40).requires_grad_()
-    for curve in map(operation_of, (nn.ReLU(), nn.Hardtanh())):  # of an S the first tangent comes from a table
+    for curve in map(
+        operation_of, (nn.ReLU(), nn.Hardtanh(), nn.ELU())
+    ):  # of an S the first tangent comes from a table
         assert torch.autograd.gradcheck(lambda low, c=curve: c.lines(low, low + 0.9), [low])
 
 
@@ -77,4 +79,4 @@ def test_which_layers_have_lines():
         return isinstance(operation, Relaxed) and operation.has_lines()
 
     assert all(map(has_lines, CURVES.values()))
-    assert not any(map(has_lines, (nn.LeakyReLU(2.0), nn.LeakyReLU(-0.1), nn.Softplus(), nn.ELU(), nn.Linear(1, 1))))
+    assert not any(map(has_lines, (nn.LeakyReLU(2.0), nn.LeakyReLU(-0.1), nn.Softplus(), nn.ELU(1.7), nn.Linear(1, 1))))
