@@ -349,7 +349,7 @@ class Layer:
 
     def _mask(self, info: Info) -> Any:
         """The action mask of one row, or of all, as one array: that of the info, else what the environments say."""
-        told = told_mask(info, self._choices)
+        told = told_mask(info, self._choices) if info else None
         return told if told is not None or self._masks is None else side_by_side_mask(self._masks(), self._choices)
 
     def _wrap(self, env: Any) -> Wrapped:

@@ -39,7 +39,7 @@ class RewardLayer(Layer):
         super().__init__(env, how, *args, **{"keep_true": True, **kwargs})
 
     def _send(self, action: Any) -> Any:
-        self.engine.begin_step()
+        self.engine.session.begin_step(self.engine)
         return action
 
     def _pay(self, rewards: Any, *ends: Any) -> Any:

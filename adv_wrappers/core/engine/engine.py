@@ -272,17 +272,13 @@ class Engine:
             action: of the agent; or the parameters as they would be.
             mask: action mask, bool ``[B, A]``, where the environment gave one.
         """
-        self.begin_step()
+        if self.session.listening:
+            self.session.begin_step(self)
         self.sent = action
         last = self.state.last_step
         if last is not None:
             last.act(action, self.action_space)
         return action if self.applied.on_observations else self.perturb(action, mask)
-
-    def begin_step(self) -> None:
-        """A step begins; layers on rewards, which change nothing before it, say so by this alone."""
-        if self.session.listening:
-            self.session.begin_step(self)
 
     def perturb(self, action: Any, mask: Tensor | None = None) -> Any:
         """What is not an observation, as it goes on: an action, physical parameters or, after the step, the reward."""

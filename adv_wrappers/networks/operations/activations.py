@@ -218,7 +218,7 @@ class ELU(Relaxed, FromOutput, LayerOperation):
         return super().interval(low, high)
 
     def has_lines(self) -> bool:
-        return 0 <= self.layer.alpha <= 1
+        return bool(0 <= self.layer.alpha <= 1)  # convex
 
     def loose(self, low: Tensor, high: Tensor) -> Tensor:
         return (low < 0) & (low < high)
