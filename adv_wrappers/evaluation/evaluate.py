@@ -190,7 +190,7 @@ def play_missing(
 
     def move(i: int, finished: int) -> None:
         if progress is not None:
-            progress(stacks[i].name, finished, evaluator.plays(i))
+            progress(stacks[i].name, finished, evaluator.episode_count(i))
 
     def write() -> None:
         """Write the report of the rows so far, once there is the first."""
@@ -224,7 +224,7 @@ def play_missing(
         # progress counts known rows as played
         for i in sorted(rows):
             move(i, 0)
-            move(i, evaluator.plays(i))
+            move(i, evaluator.episode_count(i))
         try:
             write()  # in the order of this call
             loop.play(keep)

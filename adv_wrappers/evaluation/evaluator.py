@@ -116,16 +116,16 @@ class Evaluator:
         about = {**self.about, "episodes": len(seeds), "episode_seeds": tuple(seeds)}
         return row_key(about, layers, self.draws[i], self.sampled) if known else None
 
-    def run(self, i: int) -> CellRun:
+    def cell_run(self, i: int) -> CellRun:
         """A cell that is to be played."""
         return CellRun(i, self.cells[i], self.draws[i], self.target, self.sampled, self._known)
 
-    def plays(self, i: int) -> int:
+    def episode_count(self, i: int) -> int:
         """The number of episodes of a cell, every draw counted."""
         return self.draws[i] * len(self.cells[i].seeds)
 
-    def row(self, i: int) -> Row:
-        """Play a cell in this process.
+    def play(self, i: int) -> Row:
+        """The row of a cell, played in this process.
 
         Raises:
             SimulationError: for a simulation that diverges.
@@ -219,7 +219,7 @@ class CellsInBlocks:
     def submit(self, task: EvaluatorCell, tell: Tell | None = None) -> None:
         """Hand over a cell, whose blocks go out as far as somebody is free."""
         self._cells[task.index] = task
-        run = self._runs[task.index] = self._evaluator.run(task.index)
+        run = self._runs[task.index] = self._evaluator.cell_run(task.index)
         self._waiting += run.blocks
         self._hand_out()
 

@@ -74,7 +74,7 @@ class CellPlayer:
             with one_thread():
                 evaluator = self.open(cell)
                 _check_key(cell, evaluator)
-                about, row = evaluator.about, evaluator.row(0)
+                about, row = evaluator.about, evaluator.play(0)
         except Exception as error:  # whatever a user's environment or network may raise: the other cells go on
             self._player.close()
             said = f"{type(error).__name__}: {error}"

@@ -215,7 +215,7 @@ def assert_robust(
             # one attack that refutes the claim ends the test
             for place, one in enumerate(open_):
                 started = time.perf_counter()
-                row = evaluator.row(place)
+                row = evaluator.play(place)
                 for sentence in () if warned else row.environment_notes.values():
                     warnings.warn(sentence, stacklevel=4)
                 warned = True

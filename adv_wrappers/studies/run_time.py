@@ -193,7 +193,7 @@ def attack_costs(
         one_thread(),
     ):
         known = kept_rows(evaluator, rows)
-        clean = known[0] if 0 in known else evaluator.row(0)
+        clean = known[0] if 0 in known else evaluator.play(0)
         for entry in entries:
             i, name = place.get(entry.name), entry.name
             if i is not None:

@@ -66,7 +66,7 @@ from adv_wrappers.training.agent_fit import (
     AgentFit,
     AgentProgress,
     AgentScore,
-    AgentTrainer,
+    LearningAgent,
     hold_statistics,
 )
 from adv_wrappers.training.defences.atla import LearningAdversary
@@ -679,7 +679,7 @@ def train_agent(
         checkpoint, normalize = folder.checkpoint, observations == "normalized"
         scored_under = None if spec.threat is None or spec.threat.on == "reward" else spec.threat
         model = make_agent(make_rows(), training, parts, checkpoint, rewards, method, normalize)
-        agent = AgentTrainer(model, live_victim(model, select), initial)
+        agent = LearningAgent(model, live_victim(model, select), initial)
         if hardening is not None:
             bounds = BoundedPolicy(model, agent.victim, hardening.within, initial)
             make_robust(model, hardening.method, bounds)

@@ -83,7 +83,7 @@ def hold_statistics(normal: VecNormalize, fixed: bool) -> None:
         normal.obs_rms = held  # type: ignore[assignment]
 
 
-class AgentTrainer:
+class LearningAgent:
     """The agent's side: its model, the live victim, and the layers whose budgets follow its normaliser.
 
     Args:
@@ -252,7 +252,7 @@ class AgentFit(Fit[AgentSnapshot, AgentReturns]):
 
     def __init__(
         self,
-        agent: AgentTrainer,
+        agent: LearningAgent,
         adversary: LearningAdversary | None,
         threat: ThreatModel | None,
         scoring: Scoring[AgentSnapshot, AgentReturns],

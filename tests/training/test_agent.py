@@ -29,7 +29,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from adv_wrappers.training.agent import Hardened, train_agent
 from adv_wrappers.training.agent_fit import (
     AgentFit,
-    AgentTrainer,
+    LearningAgent,
     all_lost,
     hold_statistics,
     is_better,
@@ -76,7 +76,7 @@ def weights(policy):
 def what_was_seen():
     """What every rollout, phase and checkpoint of a training looked like, told by its own objects as it goes."""
     received: dict[str, list[Any]] = {"steps": [], "before": [], "after": [], "rollouts": []}
-    step, turn, settle = AgentVecEnv.step_wait, AgentFit.pause, AgentTrainer.update_normaliser
+    step, turn, settle = AgentVecEnv.step_wait, AgentFit.pause, LearningAgent.update_normaliser
 
     def stepped(self):
         out = step(self)
@@ -110,7 +110,7 @@ def what_was_seen():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(AgentVecEnv, "step_wait", stepped)
         patched.setattr(AgentFit, "pause", turned)
-        patched.setattr(AgentTrainer, "update_normaliser", settled)
+        patched.setattr(LearningAgent, "update_normaliser", settled)
         train_agent(Slope, "pa-ad", 0.1, 256, scale="victim", **SMALL)
     return received
 
