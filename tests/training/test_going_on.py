@@ -20,7 +20,14 @@ BRIEF = {"env_kwargs": {"max_episode_steps": 10}}
 TRAININGS: dict[str, dict[str, Any]] = {
     "adversary": {"adversary": "sa-rl", "settings": ROLLOUTS, "adversary_settings": ROLLOUTS, **BRIEF},
     "dqn": {"algorithm": "dqn", "robust": "radial", "settings": REPLAY, **BRIEF},
-    "td3": {"env": "Pendulum-v1", "algorithm": "td3", "robust": "sa", "settings": REPLAY, **BRIEF},
+    "td3": {
+        "env": "Pendulum-v1",
+        "algorithm": "td3",
+        "adversary": "sa-rl",
+        "settings": REPLAY,
+        "adversary_settings": ROLLOUTS,
+        **BRIEF,
+    },
     "wocar": {"robust": "wocar", "settings": ROLLOUTS, **BRIEF},
     "recurrent": {"algorithm": "recurrent-ppo", "settings": ROLLOUTS, **BRIEF},
 }

@@ -77,8 +77,6 @@ def test_newest_where_there_is_no_stack_yet():
         check_order(adv.atari.ShrinkFrames(adv.wrap(raw(), newest)))
     stack = FrameStackObservation(AtariPreprocessing(pong()), 4)
     check_order(FrameStackObservation(adv.wrap(stack, newest), 2))  # a stack of stacks
-    colours = gym.make_vec("ALE/Pong-v5", 1, "vector_entry_point", grayscale=False, img_height=210, img_width=160)
-    check_order(adv.atari.ShrinkFrames(adv.wrap(colours, newest)))  # which stacks by itself
 
 
 def test_newest_inside_the_stack_of_sb3():
