@@ -14,7 +14,7 @@ from benchmarks.recording.values import in_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEED = {
-    "attacks": "--only mlp simba sac-actor --batches 1 64 --rounds 5 --least 0.1",
+    "attacks": "--only mlp simba sac-actor cnn --batches 1 8 64 --rounds 5 --least 0.1",
     "wrappers": "--rounds 9",
     "plan": "--only load --tiny 200",
 }
