@@ -23,6 +23,7 @@ from adv_wrappers.networks.operations.linear_bounds import (
     MeanLines,
     Total,
     Values,
+    chord_slope,
     products,
     signed,
 )
@@ -228,8 +229,8 @@ class ELU(Relaxed, FromOutput, LayerOperation):
         at_low, middle = self.activated(low, False), (low + high) / 2
         slope = torch.where(middle < 0, self.layer.alpha * middle.clamp(max=0).exp(), 1.0)
         offset = self.activated(middle, False) - slope * middle
-        rise = (self.activated(high, False) - at_low) / (high - low).clamp(min=torch.finfo(low.dtype).tiny)
-        rise = torch.where(low < 0, rise.clamp(0, 1), 1.0)
+        chord = chord_slope(low, high, at_low, self.activated(high, False))
+        rise = torch.where(low < 0, chord.clamp(0, 1), 1.0)
         return Lines(slope, offset, rise, at_low - rise * low)
 
 
@@ -282,9 +283,8 @@ class Clamp(Relaxed):
 
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         (least, most), tiny = self.ends, torch.finfo(low.dtype).tiny
-        width = (high - low).clamp(min=tiny)
         first, last = low.clamp(least, most), high.clamp(least, most)
-        rise = ((last - first) / width).clamp(0, 1)  # of the chord
+        rise = chord_slope(low, high, first, last).clamp(0, 1)
         bends_low, bends_high = (low < least) & (high > least), (low < most) & (high > most)
         # around the lower bend, lines through it: flat, or as steep as they stay below the function up to the end
         up_to = ((last - least) / (high - least).clamp(min=tiny)).clamp(0, 1)

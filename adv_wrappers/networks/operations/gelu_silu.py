@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.networks.operations.activations import FromInput, Relaxed
-from adv_wrappers.networks.operations.linear_bounds import Bounds, Lines, bisected, share_of
+from adv_wrappers.networks.operations.linear_bounds import Bounds, Lines, bisected, chord_slope, share_of
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
 
 _REACH, _PER_UNIT = 32, 256
@@ -141,7 +141,7 @@ class Even:
         turned = low + high < 0
         low, high = torch.where(turned, -high, low), torch.where(turned, -low, high)
         at_low, at_high = self.value(low), self.value(high)
-        rise = ((at_high - at_low) / (high - low).clamp(min=torch.finfo(low.dtype).tiny)).clamp(-1, 1)
+        rise = chord_slope(low, high, at_low, at_high).clamp(-1, 1)
         chord = at_low - rise * low
         # lines of g: the tangents nearest to the middle, or the chord where it bounds g
         middle = (low + high) / 2

@@ -180,6 +180,11 @@ def share_of(point: Tensor, first: Tensor, last: Tensor) -> Tensor:
     return ((point - first) / (last - first).clamp(min=torch.finfo(point.dtype).tiny)).clamp(0, 1)
 
 
+def chord_slope(low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor) -> Tensor:
+    """The slope of the line from ``(low, at_low)`` to ``(high, at_high)``; 0 for a point."""
+    return (at_high - at_low) / (high - low).clamp(min=torch.finfo(low.dtype).tiny)
+
+
 def bisected(holds: Callable[[Tensor], Tensor], under: Tensor, over: Tensor) -> tuple[Tensor, Tensor]:
     """The last points for which something holds and the first where not; it does from ``under`` to below ``over``."""
     for _ in range(60):

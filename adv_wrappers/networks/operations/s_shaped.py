@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.networks.operations.activations import FromOutput, Relaxed
-from adv_wrappers.networks.operations.linear_bounds import Lines, bisected, share_of
+from adv_wrappers.networks.operations.linear_bounds import Lines, bisected, chord_slope, share_of
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
 
 _REACH, _PER_UNIT = 32, 256
@@ -77,7 +77,7 @@ class Sigmoid(Relaxed, FromOutput, LayerOperation):
 def _lines_of_tanh(low: Tensor, high: Tensor) -> Lines:
     """Convex below 0, concave above; lines below are those above, turned by half a circle."""
     at_low, at_high = low.tanh(), high.tanh()
-    rise = ((at_high - at_low) / (high - low).clamp(min=torch.finfo(low.dtype).tiny)).clamp(0, 1)
+    rise = chord_slope(low, high, at_low, at_high).clamp(0, 1)
     upper = _line_above_tanh(low, high, at_low, at_high, rise)
     slope, offset = _line_above_tanh(-high, -low, -at_high, -at_low, rise)
     return Lines(slope, -offset, *upper)
