@@ -251,7 +251,7 @@ class PAAD(FormActor):
         objective = ChangeAndCosine(self.victim, params, wanted, self.weight)
         # the released code takes one step, which descends
         if self.variant == "released":
-            start = self._near(context)
+            start = self._random_start(context)
             return context.ascend(start, -bound.gradient(objective)(start), 1.0)
         if self.variant == "literal":
             return self._ascend(context, bound, objective)
@@ -278,7 +278,7 @@ class PAAD(FormActor):
             steps: of the first; None for ``self.steps``, as the others have.
         """
         if start is None and self.variant != "linear-first":
-            start = self._near(context)
+            start = self._random_start(context)
         steps = self.steps if steps is None else steps
         restarts, keep = self.ascents
         # as published: one ascent, whose last point is the answer
@@ -291,7 +291,7 @@ class PAAD(FormActor):
         ascents = [(number, objective) for number in range(restarts)]
         return search(context, bound, objective, ascents, climb, keep, start)
 
-    def _near(self, context: Context) -> Tensor:
+    def _random_start(self, context: Context) -> Tensor:
         """A random state near the true one."""
         return context.project(context.x + 0.1 * (context.draw() - context.x))
 

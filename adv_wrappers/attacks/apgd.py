@@ -24,7 +24,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, Keep, StepLength, Steps
-from adv_wrappers.attacks.objectives import LogitRatio, Weights, score_of
+from adv_wrappers.attacks.objectives import LogitRatio, Weights, score_name, score_of
 from adv_wrappers.attacks.restarts import TrackedGradient
 from adv_wrappers.core.arrays import broad
 from adv_wrappers.core.engine.context import Context
@@ -77,7 +77,7 @@ class APGD(GradientAttack):
 
     def run_once(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
         assert isinstance(gradient, TrackedGradient)
-        if start is None and (self.loss == "divergence" or not self.victim.discrete):
+        if start is None and score_name(self.loss, self.victim) == "divergence":
             start = context.ascend(context.x, context.signs(), 0.1)
         return apgd(context, gradient, self.steps, self.lengths[0], start)
 

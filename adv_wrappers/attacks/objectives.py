@@ -343,18 +343,23 @@ def divergence_of(
     return Divergence(victim, params, temperature=temperature_of(temperature, victim, params) if discrete else None)
 
 
+def score_name(loss: str | None, victim: Victim) -> str:
+    """The name of a loss of :func:`score_of`: None is the margin for one discrete action, and else the divergence."""
+    return loss or ("margin" if victim.discrete else "divergence")
+
+
 def score_of(
     loss: str | None, victim: Victim, params: Tensor, weights: Weights | None = None
 ) -> Divergence | SquaredDistance | Margin | CrossEntropy | LogitRatio:
     """What an attack by a victim's scores makes large, by its name: ``margin``, ``cross-entropy``, ``dlr``, ...
 
     Args:
-        loss: None takes the margin for one discrete action, and else the divergence.
+        loss: None takes that of :func:`score_name`.
         victim: the victim.
         params: its parameters at the true observation, ``[B, K]``; for ``q`` Q-values.
         weights: of ``divergence``, as for :class:`adv_wrappers.attacks.max_diff.MaxDiff`.
     """
-    loss = loss or ("margin" if victim.discrete else "divergence")
+    loss = score_name(loss, victim)
     if loss == "divergence":
         return divergence_of(victim, params, weights)
     if loss == "q":
