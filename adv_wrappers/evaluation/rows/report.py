@@ -16,13 +16,13 @@ import numpy as np
 from adv_wrappers.environments.environment import environment_text
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.rows.row import Row
-from adv_wrappers.evaluation.statistics.confidence_intervals import footnotes, marked
+from adv_wrappers.evaluation.statistics.confidence_intervals import footnotes, marked, marked_interval
 from adv_wrappers.rendering.plots import plot_returns
 from adv_wrappers.rendering.table import Tabular, TextTable, plain
 from adv_wrappers.threats.text import unique
 from adv_wrappers.utils.files import write_json
 from adv_wrappers.utils.json_schema import json_schema
-from adv_wrappers.utils.number_text import interval_text, number_text, share_text
+from adv_wrappers.utils.number_text import number_text, share_text
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 from adv_wrappers.utils.scalar_log import scalar_log, summary_writer
 from adv_wrappers.utils.validation import Count, Positive, checked
@@ -200,7 +200,7 @@ class Report(Tabular):
             (
                 row.label,
                 number_text(row.mean_return),
-                marked(interval_text(row.low, row.high, ".."), row),
+                marked_interval(row),
                 *(number_text(row.get(key)) for key in ("median", "regret")),
                 *(share_text(row.get(key)) for key in ("impact", "attacked_fraction", "action_change")),
                 number_text(row.linf),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.number_text import interval_text
 from adv_wrappers.utils.validation import Expected, OpenShare
 
 LEAST_EPISODES = 10  # episodes below which no interval is called one of 95%
@@ -255,6 +256,11 @@ def paired_difference(
 def marked(text: str, row: ReportRow) -> str:
     """A text about a row's interval, with a mark where it is none of 95%."""
     return f"{MARK} {text}" if row.get("caveat") else text
+
+
+def marked_interval(row: ReportRow) -> str:
+    """A row's interval as a table has it, with the mark of :func:`marked`."""
+    return marked(interval_text(row["low"], row["high"], ".."), row)
 
 
 def footnotes(rows: Sequence[ReportRow]) -> list[str]:

@@ -19,13 +19,20 @@ from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.rows.stored_rows import RowSource, StoredRow, read_rows
-from adv_wrappers.evaluation.statistics.confidence_intervals import MARK, caveat, cut, footnotes, marked, mean_interval
+from adv_wrappers.evaluation.statistics.confidence_intervals import (
+    MARK,
+    caveat,
+    cut,
+    footnotes,
+    marked_interval,
+    mean_interval,
+)
 from adv_wrappers.evaluation.statistics.return_range import described_range
 from adv_wrappers.registry import CURVES_BY, CurvesBy
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.table import Tabular, TextTable
 from adv_wrappers.utils.checks import check_choice, finite_float
-from adv_wrappers.utils.number_text import interval_text, number_text
+from adv_wrappers.utils.number_text import number_text
 
 _OF_EPISODES = {  # columns that a row has of every episode, by what they are asked for as
     "return": "returns", "length": "lengths", "attacked": "attacked_fractions", "loss": "losses",
@@ -90,9 +97,8 @@ class Curves(Tabular):
         names = (self.col, self.hue) if self.col else (self.hue,)
         rows = []
         for row in self.rows():
-            ends = interval_text(row["low"], row["high"], "..")
             over = f"{row['count']} {row['of'] if row['count'] > 1 else row['of'].removesuffix('s')}"
-            figures = (f"{row[self.x]:g}", number_text(row["mean"]), marked(ends, row), over)
+            figures = (f"{row[self.x]:g}", number_text(row["mean"]), marked_interval(row), over)
             rows.append((*(row[name] for name in names), *figures))
         title, columns = f"{self.y} over {self.x}", (*names, self.x, self.y, "95% interval", "over")
         first = (self.hue, self.x, self.y, "95% interval", *(names if self.col else ()))

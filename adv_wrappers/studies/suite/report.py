@@ -13,11 +13,17 @@ from numpy.typing import NDArray
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.rows.report import Report, victim_name
 from adv_wrappers.evaluation.rows.row import Row
-from adv_wrappers.evaluation.statistics.confidence_intervals import caveat, footnotes, marked, mean_interval, summary
+from adv_wrappers.evaluation.statistics.confidence_intervals import (
+    caveat,
+    footnotes,
+    marked_interval,
+    mean_interval,
+    summary,
+)
 from adv_wrappers.evaluation.statistics.return_range import described_range
 from adv_wrappers.rendering.table import Tabular, TextTable, grouped
 from adv_wrappers.utils.files import write_json
-from adv_wrappers.utils.number_text import interval_text, number_text, share_text
+from adv_wrappers.utils.number_text import number_text, share_text
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 
 _BY_IMPORTANCE = ("attack", "return", "95% interval", "share", "impact", "changed", "regret", "median")
@@ -193,7 +199,7 @@ class SuiteReport(Tabular):
             how = f"the {count} episodes of the table do not tell {', '.join(further)} apart; with "
             how += f"{self.tie_break.episodes} more it is the lowest of them, {over} over both"
         return (
-            f"worst case: {name} leaves {number_text(row.mean_return)} ({_interval(row)}) of "
+            f"worst case: {name} leaves {number_text(row.mean_return)} ({marked_interval(row)}) of "
             f"{number_text(clean.mean_return)} over {self.fresh.episodes} fresh episodes, seed {self.fresh.seed}; "
             f"{how}" + _WHY_APART * (len(self.attacks) > 1)
         )
@@ -253,12 +259,8 @@ def close_attacks(report: Report) -> tuple[str, ...]:
     return tuple(row.threat for row in rows if row is best or may_be_lower(row))
 
 
-def _interval(row: Mapping[str, Any]) -> str:
-    return marked(interval_text(row["low"], row["high"], ".."), row)
-
-
 def _figures(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return number_text(row["mean_return"]), _interval(row), number_text(row["median"])
+    return number_text(row["mean_return"]), marked_interval(row), number_text(row["median"])
 
 
 def _cells(row: Row) -> tuple[str, ...]:
